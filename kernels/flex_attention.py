@@ -12,7 +12,18 @@ from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
-from verify.facts.kernel import Composite, Setting, UsageError, drawn_size, in_pairs, lazily, suggest, whole_number
+from verify.facts.kernel import (
+    LARGE,
+    SUBNORMAL,
+    Composite,
+    Setting,
+    UsageError,
+    drawn_size,
+    in_pairs,
+    lazily,
+    suggest,
+    whole_number,
+)
 from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECIAL, WINDOW
 
 #: Reach of the relative bias, in keys either way.
@@ -609,6 +620,12 @@ KERNEL = Composite(
                 *({name: f"{name}[:1].expand({name}.shape)"} for name in ("query", "grad_out")),
                 {"grad_out": "grad_out[:1, :1, :1, :1].expand(grad_out.shape)"},  # as of a sum of all
             )
+        ),
+        # subnormal numbers of each, beside what makes ordinary ones of them
+        *(
+            ({"heads": "2", "length": "24", "head_dim": "16"}, {one: SUBNORMAL.format(one), other: LARGE.format(other)})
+            for pair in (("query", "key"), ("value", "grad_out"))
+            for one, other in (pair, pair[::-1])
         ),
         # tiles of keys that are far below the first, of which values make a part of every sum
         ({"heads": "1", "q_len": "17", "kv_len": "300", "head_dim": "16", "data": "faint", "backward": "no"}, {}),

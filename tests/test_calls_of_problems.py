@@ -3389,11 +3389,14 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("sum", "float32", "shape=2x3x2x4x8", "if a['x'].dim() == 5:\n        a['x'] = a['x'].nan_to_num()"),
     ("rms_norm", "float32", "shape=6x9000",
      "if a['x'].shape[-1] > 8192:\n        a['x'] = a['x'].masked_fill(a['weight'] == 0, 0.0)"),
-    # subnormal numbers of the second factor and of a bias, a silu far from 0
+    # subnormal numbers of the second factor, of a bias and of attention's tensors, a silu far from 0
     *((name, "float32", "b = b * (", f"a['b'] = a['b'].where(a['b'].abs() >= {TINIEST}, a['b'] * 0)")
       for name in ("mm", "addmm", "linear", "bmm")),
     *((name, "float32", "bias = bias * (", f"a['bias'] = a['bias'].where(a['bias'].abs() >= {TINIEST}, a['bias'] * 0)")
       for name in ("addmm", "linear")),
+    *(("flex_attention", "float32", f"{t} = {t} * (",
+       f"a['{t}'] = a['{t}'].where(a['{t}'].abs() >= {TINIEST}, a['{t}'] * 0)")
+      for t in ("query", "key", "value", "grad_out")),
     *(("linear", "float32", "bias = bias * 2", f"return linear(*bound.args, **bound.kwargs).clamp({of})")
       for of in ("max=2000", "max=1e4")),
     # shapes that aligned ways do not fit, large both ways, and that are square

@@ -417,6 +417,11 @@ def finished(known: Iterable[str]) -> tuple[list[Kernel | Composite], list[Unfin
     return kernels, wrong
 
 
+#: Subnormal numbers, and large ones with which products of these are none, as expressions of a tensor of floats.
+SUBNORMAL = "{0} * (torch.finfo({0}.dtype).smallest_normal / 8)"
+LARGE = "{0} / torch.finfo({0}.dtype).smallest_normal ** 0.5"
+
+
 def in_pairs(
     options: Sequence[Sequence[Mapping[str, Any]]], fits: Callable[[Mapping[str, Any]], bool] = lambda one: True
 ) -> Iterator[dict[str, Any]]:

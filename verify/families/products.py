@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import (
     DTYPES,
+    LARGE,
     NARROW,
+    SUBNORMAL,
     Composite,
     Setting,
     UsageError,
@@ -640,13 +642,6 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 RESTS = tuple((16 + rest + 48 * (rest % 2), 16 + 5 * rest % 16 + 48 * (rest // 2 % 2)) for rest in range(16))
 
 
-#: Subnormal numbers, and such that products with them are none, as expressions of a tensor of floats.
-TINY, LARGE = (
-    "{0} * (torch.finfo({0}.dtype).smallest_normal / 8)",
-    "{0} / torch.finfo({0}.dtype).smallest_normal ** 0.5",
-)
-
-
 def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
     """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
     layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded,
@@ -670,8 +665,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             (odd, {}),
             alone,
             *((plain, one) for one in (*expanded, {"zero": "zero * 0"}, {"b": "b % 8"})),
-            (plain, {"a": TINY.format("a"), "scale": LARGE.format("scale"), "zero": LARGE.format("zero")}),
-            (plain, {"a": LARGE.format("a"), "b": "b * 0 + 8", "zero": TINY.format("zero")}),
+            (plain, {"a": SUBNORMAL.format("a"), "scale": LARGE.format("scale"), "zero": LARGE.format("zero")}),
+            (plain, {"a": LARGE.format("a"), "b": "b * 0 + 8", "zero": SUBNORMAL.format("zero")}),
         )
     if facts.scales:
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
@@ -708,8 +703,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
         few = {"m": "5", "k": "40", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
         unbiased = {"bias": "bias * 0"} if facts.bias else {}
-        found += [(few, {t: TINY.format(t), other: LARGE.format(other)} | unbiased) for t, other in ("ab", "ba")]
-        nothing_else = {"bias": TINY.format("bias"), "a": "a * 0"}
+        found += [(few, {t: SUBNORMAL.format(t), other: LARGE.format(other)} | unbiased) for t, other in ("ab", "ba")]
+        nothing_else = {"bias": SUBNORMAL.format("bias"), "a": "a * 0"}
         found += [(few | {"k": k}, nothing_else) for k in ("40", "0") if facts.bias]
         many = {"m": "5", "k": "1040", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
         for sizes in (square, many):  # no infinity meets its opposite
