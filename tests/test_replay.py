@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import shutil
+import subprocess
+import sys
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -143,6 +147,26 @@ def test_what_cannot_be_replayed_is_refused(kept: Path, tmp_path: Path, capsys: 
         path.write_text(path.read_text().replace('"data": "', '"data": "../'))
     assert main(["replay", str(place)]) == 2
     assert "is not a kept launch" in capsys.readouterr().err
+
+
+def test_what_is_unpacked_is_put_away_at_sigterm(kept: Path, tmp_path: Path) -> None:
+    archive, room = tmp_path / "kept.tar", tmp_path / "room"
+    room.mkdir()
+    with tarfile.open(archive, "w") as file:
+        file.add(kept, "kept")
+    code = "import sys, time; from verify.virtual import ptx; ptx.launch = lambda *given: time.sleep(60)\n"
+    code += "from verify.cli.commands import main; sys.exit(main(sys.argv[1:]))"
+    given = os.environ | {"TMPDIR": str(room), "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-c", code, "replay", str(archive)]
+    with subprocess.Popen(command, env=given, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 60
+        while not any(room.glob("*/*/launches/*.json")) and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        assert any(room.iterdir())
+        process.terminate()
+        told = process.communicate(timeout=30)[1]
+    assert process.returncode == 143 and "terminated" in told and not any(room.iterdir()), told
 
 
 def _cut(place: Path, record: dict[str, Any]) -> None:

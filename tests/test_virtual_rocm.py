@@ -86,6 +86,10 @@ def test_a_lowering_that_computes_with_torch_is_not_run(tmp_path: Path, backend:
     call = mine(tmp_path / "mine.py", "import torch\n\ndef exp(x):\n    return torch.exp(x)\n", backend)
     with pytest.raises(NotLowered, match=r"computes with torch\.exp, which a virtual device has no code of"):
         call(torch.ones(3))
+    text = "import torch\nfrom concurrent.futures import ThreadPoolExecutor\n\npool = ThreadPoolExecutor(1)\n\n"
+    text += "def exp(x):\n    return pool.submit(torch.exp, x).result()\n"
+    with pytest.raises(NotLowered, match="launches no kernel"):
+        mine(tmp_path / "elsewhere.py", text, backend)(torch.ones(3))
 
 
 def test_a_user_s_triton_kernel_is_executed(tmp_path: Path) -> None:
