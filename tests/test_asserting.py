@@ -85,6 +85,24 @@ def test_a_composite_kernel_too() -> None:
     assert own(verify.check(softmax, "softmax", dtype="float32", setting={"shape": "4x8"}))
 
 
+@pytest.mark.parametrize("kernel", ["reciprocal", "softmax"])
+def test_a_function_without_a_truth_value_is_one(kernel: str) -> None:
+    """As a compiled module has none, and an empty Sequential is false."""
+
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor, dim: int = 0) -> torch.Tensor:
+            return torch.softmax(x, dim) if kernel == "softmax" else torch.reciprocal(x)
+
+        def __len__(self) -> int:
+            raise TypeError("does not support len()")
+
+    setting = {"shape": "4x8"} if kernel == "softmax" else None
+    cells = own(verify.check(Module(), kernel, dtype="float32", setting=setting))
+    assert cells and {cell.status for cell in cells} == {"passed"}
+    with pytest.raises(verify.Inaccurate, match=r"container\.py:Sequential: 0 of"):
+        verify.check(torch.nn.Sequential(), kernel, dtype="float32", setting=setting)
+
+
 OWN = """
 import torch
 from verify import assert_accurate

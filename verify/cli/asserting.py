@@ -67,11 +67,11 @@ def check(
             text, function = Path(path).name + text.removeprefix(path), fn
     selection = Selection(
         (kernel,), (name,), () if dtype is None else (str(dtype).removeprefix("torch."),), profile=profile,
-        user_lowerings=() if function else (text,), functions={text: function} if function else {},
+        user_lowerings=(text,) if function is None else (), functions={} if function is None else {text: function},
         scalars=None if scalars is None else {key: float(value) for key, value in scalars.items()},
         setting=setting, algorithm=algorithm, seed=seed, timeout=timeout, memory=memory,
     )  # fmt: skip
-    command = "" if function else shlex.join(["verify", "kernel", kernel, "--lowering", text])
+    command = shlex.join(["verify", "kernel", kernel, "--lowering", text]) if function is None else ""
     report = Report.model_validate({**run(selection), "command": command})
     if report.interrupted:  # what is complete says nothing of the rest
         raise KeyboardInterrupt

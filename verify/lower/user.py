@@ -61,7 +61,7 @@ def user_lowering(
     Raises UsageError, at once, for what is wrong with the file; in `build` Unsuited, where its signature fits no case
     of the kernel, and NotLowered where it fits another case.
     """
-    named = "" if function else text
+    named = text if function is None else ""
     label, function, flags = _found(text, elsewhere, function)
 
     def build(target: Target) -> Call:
@@ -167,7 +167,7 @@ def user_composite(
     the setting's parameters, the scalars and what the kernel declares as `keywords`; `out` without a default gets a
     tensor to write, where there is one output. order: see `Lowering`; elsewhere, function: see `user_lowering`; fixed:
     scalars that the user names, with which it is run even without a parameter for them."""
-    named = "" if function else text
+    named = text if function is None else ""
     label, function, flags = _found(text, elsewhere, function)
     flags |= {} if order is None else {"algorithm": str(order)}
 
