@@ -162,6 +162,18 @@ def test_a_process_that_leaves_late_is_replaced(three: Any, monkeypatch: pytest.
     assert [one.value for one in found] == [0, 1, 2]
 
 
+def test_a_cluster_that_loses_all_that_could_work_is_not_waited_for(
+    three: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    own = three.add_node(num_cpus=1, resources={"mps": 1})
+    stream = ended(process, [[0, 1, 2]], Cluster(three.address, print), {"mps": 1.0}, 1, known)
+    assert next(stream).number == 0
+    three.remove_node(own, allow_graceful=False)
+    monkeypatch.setattr(cluster, "START", 2.0)
+    with pytest.raises(UsageError, match="can work: none was left, and none could be started within 2 s"):
+        list(stream)
+
+
 def test_a_cluster_without_what_is_needed_is_refused(three: Any) -> None:
     with pytest.raises(UsageError, match="has 1 mps, which a process takes"):
         list(ended(doubling, [[0]], Cluster(three.address, print), {"mps": 1.0}, None, known))

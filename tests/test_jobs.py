@@ -290,6 +290,26 @@ def test_a_case_with_two_truths_is_begun_before_one_with_one() -> None:
     assert rounded < exact and order[rounded][0] == 2 * order[exact][0]
 
 
+def test_the_cases_that_make_most_of_the_calls_are_begun_first(tmp_path: Path) -> None:
+    """Of a user's function, the first with each set of scalars."""
+    (tmp_path / "mine.py").write_text("def f(a, b, w):\n    return a + w * (b - a)\n")
+    selection = Selection(("lerp",), ("cpu",), ("float32",), user_lowerings=(f"{tmp_path}/mine.py:f",))
+    jobs = [job for job in jobs_of(selection, backends.load("cpu")) if job.reason is None]
+    order = by_case(jobs, [Task(k) for k in range(len(jobs))], selection)
+    calling = [next(k for k, job in enumerate(jobs) if job.mine and len(job.target.scalars) == n) for n in (0, 1)]
+    begun = [k for _, group in order for k in group]
+    assert {begun.index(k) for k in calling} == {0, 1}
+
+
+def test_what_inductor_compiles_in_c_comes_last_in_its_case() -> None:
+    """Its first compilation waits for a header that another process compiles meanwhile."""
+    selection = Selection(("adam_step",), ("cpu",), ("float32",), profile="quick")
+    jobs = [job for job in jobs_of(selection, backends.load("cpu")) if job.reason is None]
+    for _, group in by_case(jobs, [Task(k) for k in range(len(jobs))], selection):
+        last = [jobs[k].lowering.compiles_here for k in group]
+        assert last == sorted(last) and len(set(last)) == 2
+
+
 def test_sweeps_of_a_gpu_are_begun_before_small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone one takes half a second, among others up to 15: begun last, it was waited for."""
     monkeypatch.setattr(backends.load("cpu"), "check_device", "meta")

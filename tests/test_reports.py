@@ -661,6 +661,18 @@ def test_a_lowering_that_fails_everywhere_is_told_on_a_screen() -> None:
     assert "and in special, overflow" in map(str.strip, page.splitlines())
 
 
+@pytest.mark.parametrize("failing", [True, False])
+def test_the_worst_element_of_what_fails_is_told_once(failing: bool) -> None:
+    """By the line of its region where one exceeds, else, as where its other calls fail, as the worst."""
+    regions = {"normal": region(status="exceeds-bound" if failing else "passed", worst=[worst_at(17)])}
+    calls = {"status": "unsteady", "reason_kind": "calls", "reason": "the smallest: 2 elements"}
+    calls["calls"] = {"made": 9, "different": ["2 elements"], "script": []}
+    one = cell_of(regions, lowering="mine.py:f", **({} if failing else calls))
+    page = printed(kernel_page(Report.model_validate(report_of(one)), "addcmul"), 300)
+    assert page.count("worst mine.py:f") == (0 if failing else 1), page
+    assert page.count(" -> ") == 1
+
+
 def test_each_lowering_that_fails_is_told_with_a_reason() -> None:
     """However many there are; the first ones with an element too."""
     mine = [

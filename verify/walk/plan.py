@@ -129,7 +129,7 @@ def job_domain(job: Job, selection: Selection) -> Domain:
 #: Rough seconds, to order jobs by: an element in tensors and in multiprecision, a compilation, a problem, and a unit of
 #: `Setting.work`, the start of a process (two cores of a Xeon, and sixteen beside an H200, November 2026), the other
 #: calls of a user's function; in a sweep, an element on the host and on a GPU.
-EACH, EACH_FLOAT64, COMPILING, PROBLEM, EACH_WORK, STARTING, CALLS = 5e-7, 1e-5, 1.0, 0.3, 2e-6, 5.0, 2.5
+EACH, EACH_FLOAT64, COMPILING, PROBLEM, EACH_WORK, STARTING, CALLING = 5e-7, 1e-5, 1.0, 0.3, 2e-6, 5.0, 2.5
 
 EACH_SWEPT, EACH_SWEPT_GPU = 1e-7, 1e-10
 #: ... and that a range of a GPU's takes longer at most beside other processes there, by which it is begun sooner: it
@@ -234,7 +234,7 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             kind = target.kernel.name, target.dtype, target.backend.name, *sorted(target.scalars)
             if job.mine and kind not in called:  # which has most of the other calls
                 called.add(kind)
-                seconds[key] += CALLS
+                seconds[key] += CALLING
             if selection.own and not job.mine:
                 key = *key, "beside"
                 later.add(key)
