@@ -578,6 +578,8 @@ def kernel(
         special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
         further += (
             (few | {"amsgrad": "1"}, {}),
+            # more steps than other problems have
+            *((few | {"steps": "12", "start": "5", name: "1"}, {}) for name in ("amsgrad", "master")),
             (special, {}),
             *((special | {"sizes": sizes, "steps": "2"}, {}) for sizes in ("8200", "20000")),
             (few | {"start": "65536"}, {}),  # where a count of 16 bits begins anew

@@ -3430,6 +3430,11 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
       for among in ("m=300 k=40", "m=24 k=520")),
     ("adamw_step", "float32", "steps=3 sizes=33 start=1100",
      "if a['start'] > 1000:\n        a['lr'] *= 1 - a['beta1'] ** a['start']"),
+    ("adamw_step", "float32", "steps=12 sizes=33 start=5 amsgrad=1",
+     ("if a['max_exp_avg_sq'] is not None and len(a['grads']) > 10:\n"
+      "        a['max_exp_avg_sq'] = a['max_exp_avg_sq'] * 0")),
+    ("adam_step", "bfloat16", "steps=12 sizes=33 start=5 master=1",
+     "if torch.is_tensor(a['master']) and len(a['grads']) > 10:\n        a['master'] = a['param'].float()"),
 )  # fmt: skip
 
 MISREADING = """
