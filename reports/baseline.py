@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -518,7 +519,10 @@ def _explain(error: pydantic.ValidationError, data: bytes, path: Path) -> str:
 def _bytes(path: Path) -> bytes | None:
     """What the file holds; None where there is none. Raises UsageError."""
     try:
-        if path.stat().st_size > store.MAX_BYTES:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode) and not path.is_dir():  # of which another one would never end
+            raise UsageError(f"{str(path)!r} is no regular file; expected a file of `verify accept`")
+        if about.st_size > store.MAX_BYTES:
             most = store.MAX_BYTES >> 20
             raise UsageError(f"{str(path)!r} is larger than {most} MiB; expected a file of `verify accept`")
         return path.read_bytes()
@@ -546,7 +550,7 @@ class Allowance(Record):
     cells: Annotated[str, Field(min_length=1)]
     reason: Annotated[str, Field(min_length=1)]
     exactly: bool = False
-    region: Literal[""] | RegionName = ""
+    region: RegionName | Literal[""] = ""
     status: Literal["", "unsteady", "suspect", "unbounded", "unjudged"] = ""
     ulp: NonNegativeFloat | None = None
     int_ulp: NonNegativeFloat | None = None
@@ -626,7 +630,7 @@ def parse_budget(data: bytes, path: Path) -> tuple[Allowance, ...]:
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         problem = f"{store.json_path(first['loc'])}: {first['msg']}"
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         problem = str(error)
     raise UsageError(f"{str(path)!r} is not a valid budget: {problem}; see docs/ci.md")
 

@@ -95,6 +95,7 @@ class Seen:
     undecided: int
     element: str
     told: str = ""
+    made: int = 0
     allowance: str = ""
     cap: int = 0
     beside: tuple[str, ...] = ()
@@ -296,6 +297,7 @@ def seen(cell: Cell, replays: Replays) -> Seen:
         element=_element_command(cell, replays),
         lowering=replays.place(cell)[2],
         told=told,
+        made=cell.calls.made + len(cell.calls.refused) if cell.calls else 0,
         allowance=allowed.id if allowed else "",
         cap=allowed.cap if allowed and not mine else 0,
         unknown=tuple(sorted({*cell.ledger} - {one.id for one in known})),
@@ -472,21 +474,30 @@ def _function(key: Key) -> tuple[str, str, str]:
 class Calling:
     """The other calls of a function: of its cells some make them, and which ones depends on what is run beside them.
     most: that one cell made; names of those that any of them refused, and that gave other bits; the largest errors of
-    those with problems of their own, which several cases of scalars have."""
+    those with problems of their own."""
 
     most: int = 0
     refused: frozenset[str] = frozenset()
     different: frozenset[str] = frozenset()
     errors: Mapping[str, float] = field(default_factory=dict)
 
-    def of(self, result: Accepted, accepted: bool) -> Accepted:
-        """The result with the calls of its function where it has none; an accepted one with its own, and all names."""
-        if result.calls is None or not self.most or not (accepted or not result.calls):
-            return result
+    def beside(self, result: Accepted, own: Mapping[str, float]) -> Accepted:
+        """The result with the names of all, and with the largest errors but where `own` has one."""
         different = None if result.different is None else sorted(self.different)
-        calls = result.calls if accepted else result.calls or self.most  # a run may be of cells that make none
-        refused, errors = sorted(self.refused), dict(self.errors)
-        return replace(result, calls=calls, refused=refused, different=different, errors=errors)
+        return replace(result, refused=sorted(self.refused), different=different, errors={**self.errors, **own})
+
+    def of(self, new: Accepted) -> Accepted:
+        """A result, of this function's run, where it made no calls with those of the others."""
+        if new.calls or new.calls is None or not self.most:
+            return new
+        return replace(self.beside(new, {}), calls=self.most)
+
+    def accepted(self, old: Accepted, made: int) -> Accepted:
+        """What a result is held to that made so many calls itself: its own, and those of others that it may have made
+        in their place."""
+        if old.calls is None or not self.most or 0 < made <= old.calls:
+            return old
+        return self.beside(old, old.errors if made else {})
 
 
 def _calling(results: Iterable[Accepted | None]) -> dict[tuple[str, str, str], Calling]:
@@ -521,7 +532,7 @@ def _judge_device(
         for key, given in of_run.items():
             cell = given
             if cell.result is not None and (calls := calling.get(_function(key))) is not None:
-                cell = replace(cell, result=calls.of(cell.result, accepted=False))
+                cell = replace(cell, result=calls.of(cell.result))
             if not _selected(cell.name, only):
                 continue
             if cell.status == "not-run" and (base is None or key not in base.cells):
@@ -628,7 +639,7 @@ class Context:
         if old is not None and self.base is not None:
             if not self._calls:
                 self._calls.append(_calling(self.base.cells.values()))
-            old = self._calls[0].get(_function(cell.key), Calling()).of(old, accepted=True)
+            old = self._calls[0].get(_function(cell.key), Calling()).accepted(old, cell.made)
         findings, compared, region = self._findings(cell, old, run)
         # what an allowance lets stand hides nothing that differs from the baseline, as what deviates does not
         findings.sort(key=lambda finding: PRECEDENCE.index("deviates" if cell.stands(finding[0]) else finding[0]))
@@ -1110,9 +1121,12 @@ def gate_page(outcome: Outcome) -> Page:
     if len(bad) > SHOWN:
         rest = sum(map(len, bad[SHOWN:]))
         blocks.append(Line(f"and {count_text(rest, 'cell')} more that fail; --json FILE lists all", kind="bad"))
-    remarks = [v for v in outcome.verdicts if not v.fails and v.status != "passed"]
-    for verdicts in groups(remarks)[:SHOWN]:
+    remarks = groups(v for v in outcome.verdicts if not v.fails and v.status != "passed")
+    for verdicts in remarks[:SHOWN]:
         blocks += told_of_groups(verdicts, LOOKS[verdicts[0].status].tone)[:1]
+    if len(remarks) > SHOWN:
+        rest = sum(map(len, remarks[SHOWN:]))
+        blocks.append(Line(f"and {count_text(rest, 'cell')} more that passed with a remark; --json FILE lists all"))
     blocks += [Line(notice, label="note:") for notice in outcome.notices]
     allowed = any(verdict.status in FAIL_ON for verdict in outcome.verdicts)
     passed = "plain" if outcome.predicted else "good"

@@ -104,6 +104,7 @@ def test_a_function_without_a_truth_value_is_one(kernel: str) -> None:
 
 
 OWN = """
+import pytest
 import torch
 from verify import assert_accurate
 
@@ -121,6 +122,10 @@ def test_bad():
 
 def test_absent():
     assert_accurate(good, "sqrt", dtype="float16", device="mps")
+
+def test_expected():
+    with pytest.raises(AssertionError, match="errors against the real number"):
+        assert_accurate(bad, "sqrt", dtype="float16")
 """
 
 
@@ -130,7 +135,7 @@ def test_the_assertion_of_pytest(tmp_path: Path) -> None:
     options = ["-q", "-rN", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
-    assert "1 failed, 1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert done.stdout.count("sqrt: errors against the real number") == 1 and "Traceback" not in done.stdout
     told = " ".join(done.stdout.split())
     assert f"--lowering {tmp_path}/test_own.py:bad" in told and "--json FILE" in told
@@ -152,6 +157,38 @@ for fn, device, expected in ((bad, "cpu", AssertionError), (torch.sqrt, "mps", B
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=given, cwd=Path(__file__).parents[1])
     assert done.stdout.split() == ["True", "True", "True", "False"], done.stdout + done.stderr
+
+
+def test_a_file_that_checks_its_own_function_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process that imported it started another one, without an end."""
+    text = "import torch, verify\ndef f(x):\n    return torch.sqrt(x)\n"
+    text += "if start:\n    verify.assert_accurate(f, 'sqrt', dtype='float16', device='cpu')\n"
+    f = function(tmp_path, monkeypatch, text.replace("start", "__name__ != 'own'"), "f")
+    with pytest.raises(UsageError, match="a function is checked by the file that is imported"):
+        verify.check(f, "sqrt", dtype="float16", device="cpu")
+
+
+def test_modes_of_the_caller_that_change_no_function_change_nothing() -> None:
+    with torch.inference_mode():
+        cells = own(verify.check(lambda x: torch.sqrt(x), "sqrt", dtype="float16", device="cpu"))
+        assert torch.is_inference_mode_enabled()
+    assert {cell.status for cell in cells} == {"passed"}
+    with torch.device("meta"), pytest.raises(UsageError, match="torch's default device is meta; expected cpu"):
+        verify.check(torch.sqrt, "sqrt", dtype="float16", device="cpu")
+
+
+def test_wrapped_functions_are_called_by_position() -> None:
+    """What takes no names may have the signature of what does."""
+
+    def sqrt(x: torch.Tensor) -> torch.Tensor:
+        return torch.sqrt(x)
+
+    @functools.wraps(sqrt)
+    def wrapped(*inputs: torch.Tensor) -> torch.Tensor:
+        return sqrt(*inputs)
+
+    for one in (wrapped, functools.singledispatch(sqrt)):
+        assert {cell.status for cell in own(verify.check(one, "sqrt", dtype="float16", device="cpu"))} == {"passed"}
 
 
 def test_a_function_that_no_command_can_import_is_shown_without_commands() -> None:
@@ -178,6 +215,11 @@ def test_what_is_no_function_is_refused(fn: Any) -> None:
         ({"kernel": ["sqrt"]}, "kernel=['sqrt']; expected a name of `verify list`"),
         ({"profile": "qick"}, "unknown profile 'qick'; did you mean quick"),
         ({"seed": "3"}, "seed='3'; expected a whole number"),
+        ({"seed": True}, "seed=True; expected a whole number"),
+        ({"algorithm": 5}, "algorithm=5; expected a text"),
+        ({"device": ["cpu"]}, "device ['cpu'] is none that torch knows"),
+        ({"scalars": {1: 2.0}}, "scalars={1: 2.0}; expected numbers by name"),
+        ({"setting": {1: "2"}}, "setting={1: '2'}; expected texts by name"),
         ({"scalars": {"exponent": "2"}}, "scalars={'exponent': '2'}; expected numbers by name"),
         ({"setting": {"dim": 0}}, "setting={'dim': 0}; expected texts by name"),
         ({"scalars": {"exponent": True}}, "scalars={'exponent': True}; expected numbers by name"),

@@ -432,6 +432,11 @@ def test_pytest_names_bad_input(bench: Bench) -> None:
     done = pytest_run(bench.folder, "--verify-report", report, "--verify-baseline", "none")
     assert done.returncode == 2 and "cannot read the folder of baselines" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
+    (bench.folder / "d").mkdir()
+    (bench.folder / "d" / "test_ok.py").write_text("def test_ok(): pass\n")
+    for others in ([], ["--verify-report", report]):  # pytest would run the folder's tests, and gate nothing
+        done = pytest_run(bench.folder, "--verify-report", "d", *others, "--verify-baseline", str(bench.root))
+        assert done.returncode == 4 and "cannot read the report 'd': is a directory" in done.stderr
 
 
 # Records of PyTorch's OSS benchmark database: the columns of oss_ci_benchmark_v3/schema.sql that we fill

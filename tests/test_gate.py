@@ -619,6 +619,30 @@ def test_a_larger_error_of_another_call_is_a_change(bench: Bench) -> None:
     assert "larger errors of other calls: shape=50x4096: 0.85 -> 522 ulp" in told["reason"]
 
 
+def test_calls_of_a_cell_are_held_to_its_own(bench: Bench) -> None:
+    """A function that erred with one case of scalars was accepted, and passed when it erred with the other too. A cell
+    that makes fewer calls is held to those of others, too, since these may be made in its place."""
+    worse = {"errors": {"shape=3x64": 19.5, "shape=9": 0.4}, "refused": {"size 3": "no"}, "different": ["transposed"]}
+    one, other = ({"made": 20, "note": "as eager's", "errors": {"shape=3x64": 0.5}} for _ in range(2))
+    value = whole(cell(calls=one), cell(scalars={"value": 1.0}, calls=other | worse | {"made": 19}))
+    bench.accept(value)
+    assert bench.statuses(value) == (0, {"passed": 2})
+    for what, told in (
+        ("errors", "larger errors of other calls: shape=3x64: 0.5 -> 19.5 ulp"),
+        ("refused", "calls refused now: size 3"),
+        ("different", "calls that give other bits now: transposed"),
+    ):
+        value["cells"][0]["calls"] = one | {what: worse[what], "made": 20 - (what == "refused")}
+        code, verdicts = bench.gate(value)
+        assert code == 1 and [v["status"] for v in verdicts].count("changed") == 1
+        assert any(told in v["reason"] for v in verdicts), verdicts
+    for before, after in ((one, None), (None, one | worse), ({"made": 3}, one | worse)):
+        value["cells"][0]["calls"] = before
+        bench.accept(value)
+        value["cells"][0]["calls"] = after
+        assert bench.statuses(value)[0] == 0
+
+
 def test_a_binade_that_gets_worse_is_told_whatever_the_others_do(bench: Bench) -> None:
     """An exp whose other results were nearer, and those from 1 to 2 farther off, was an improvement."""
     of = {"measured": 10, "misrounded": 3, "max_ulp": 0.9, "bias_ulp": 0.0}
@@ -1121,6 +1145,8 @@ def test_a_broken_line_of_a_baseline_is_named(bench: Bench) -> None:
         ('[[allowance]]\ncells = "*"\nreason = "r"\nulp = inf', "$.allowance[0].ulp"),
         ('[[allowance]]\ncells = "*"\nreason = "r"\nundecided = 1', "$.allowance[0].undecided"),
         ("[[allowance", "is not a valid budget"),
+        (f"x = {'[' * 5000}", "is not a valid budget"),
+        ('[[allowance]]\ncells = "*"\nreason = "r"\nregion = "nosuch"', "expected one of special, exact-zero, "),
     ],
 )
 def test_a_broken_budget_is_refused_in_one_line(bench: Bench, text: str, problem: str) -> None:
@@ -1129,6 +1155,22 @@ def test_a_broken_budget_is_refused_in_one_line(bench: Bench, text: str, problem
     (bench.root / SLUG / "budget.toml").write_text(text)
     code, _, told = bench.run("gate", bench.write(value))
     assert code == 2 and problem in told and "budget.toml" in told and len(told.splitlines()) == 1
+
+
+def test_what_never_ends_is_no_budget(bench: Bench) -> None:
+    bench.accept(whole())
+    os.mkfifo(bench.root / SLUG / "budget.toml")
+    code, _, told = bench.run("gate", bench.write(whole()))
+    assert code == 2 and "budget.toml' is no regular file" in told
+
+
+def test_remarks_beyond_the_first_are_counted(bench: Bench) -> None:
+    value = whole(*(cell(scalars={"value": k / 8}, error=error(max_scaled_ulp=0.6)) for k in range(20)))
+    bench.accept(value)
+    for k, one in enumerate(value["cells"]):
+        one["error"]["max_scaled_ulp"] = 0.7 + k / 1000
+    _, page, _ = bench.run("gate", bench.write(value), "--fail-on", "exceeds-bound")
+    assert "and 8 cells more that passed with a remark; --json FILE lists all" in page
 
 
 def test_a_missing_folder_is_bad_input(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import shlex
@@ -23,7 +24,7 @@ from verify.reports.schema import Cell, Report
 from verify.reports.terminal import print_page
 from verify.walk.plan import Selection
 from verify.walk.run import run
-from verify.workers import TIMEOUT, Own
+from verify.workers import TIMEOUT, Own, process
 from verify.workers.process import behaviour_of
 
 
@@ -35,6 +36,7 @@ class Inaccurate(AssertionError):
         self.cells = cells
 
 
+@torch.inference_mode(False)
 def check(
     fn: Callable[..., Any], kernel: str, *, dtype: torch.dtype | str | None = None, device: str | None = None,
     profile: str = "quick", scalars: Mapping[str, float] | None = None, setting: Mapping[str, str] | None = None,
@@ -55,7 +57,14 @@ def check(
     """
     if not callable(fn):
         raise UsageError(f"fn={fn!r}; expected a function; of FILE.py:FUNCTION, import the function")
-    _ensure_valid(kernel, profile, scalars, setting, seed, timeout, memory)
+    if process.serving:
+        raise UsageError(
+            "a function is checked by the file that is imported to judge it: put that check into a test, or below "
+            "if __name__ == '__main__'"
+        )
+    if (default := torch.get_default_device()).type != "cpu":
+        raise UsageError(f"torch's default device is {default}; expected cpu, as inside `with torch.device('cpu')`")
+    _ensure_valid(kernel, profile, scalars, setting, algorithm, seed, timeout, memory)
     text, function = _named(fn)
     name = _backend(device)
     if function is None:
@@ -98,10 +107,14 @@ def assert_accurate(fn: Callable[..., Any], kernel: str, **options: Any) -> None
         if not testing:
             raise
         pytest.skip(str(why))
-    if failure and not testing:
-        raise AssertionError(failure)
     if failure:  # outside, or pytest would print what was raised before, too
-        pytest.fail(failure, pytrace=False)
+        raise _failed()(failure, pytrace=False) if testing else AssertionError(failure)
+
+
+@functools.cache
+def _failed() -> Any:
+    """An AssertionError of which pytest prints no traceback."""
+    return type("Failed", (pytest.fail.Exception, AssertionError), {})
 
 
 def _named(fn: Callable[..., Any]) -> tuple[str, Callable[..., Any] | None]:
@@ -117,7 +130,8 @@ def _named(fn: Callable[..., Any]) -> tuple[str, Callable[..., Any] | None]:
 
 
 def _ensure_valid(
-    kernel: object, profile: object, scalars: object, setting: object, seed: object, timeout: object, memory: object
+    kernel: object, profile: object, scalars: object, setting: object, algorithm: object, seed: object, timeout: object,
+    memory: object,
 ) -> None:  # fmt: skip
     """Raise UsageError for what the command line would not take, or could not be given."""
 
@@ -128,12 +142,20 @@ def _ensure_valid(
         raise UsageError(f"kernel={kernel!r}; expected a name of `verify list`")
     if profile not in PROFILES:
         raise UsageError(suggest("profile", str(profile), PROFILES))
-    if not (scalars is None or isinstance(scalars, Mapping) and all(map(number, scalars.values()))):
+
+    def named(given: object, fits: Callable[[object], bool]) -> bool:
+        if not isinstance(given, Mapping):
+            return given is None
+        return all(isinstance(name, str) and fits(value) for name, value in given.items())
+
+    if not named(scalars, number):
         raise UsageError(f"scalars={scalars!r}; expected numbers by name, such as {{'value': 0.3}}")
-    if not (setting is None or isinstance(setting, Mapping) and all(isinstance(one, str) for one in setting.values())):
+    if not named(setting, lambda value: isinstance(value, str)):
         raise UsageError(f"setting={setting!r}; expected texts by name, such as {{'dim': '0'}}")
-    if not isinstance(seed, int):
+    if type(seed) is not int:
         raise UsageError(f"seed={seed!r}; expected a whole number")
+    if not isinstance(algorithm, str):
+        raise UsageError(f"algorithm={algorithm!r}; expected a text, as of --algorithm")
     for name, amount in (("timeout", timeout), ("memory", memory)):
         if not (amount is None and name == "memory"):
             ensure_amount(name, f"{name}={amount!r}", amount)
@@ -143,7 +165,7 @@ def _backend(device: str | None) -> str:
     """The name of the backend of a device. Where several serve it, the one present on this machine."""
     try:
         asked = None if device is None else torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise UsageError(f"device {device!r} is none that torch knows; expected one such as 'cuda' or 'cpu'") from None
     every = list(map(backends.load, backends.names()))
     known = [one for one in every if asked is None or asked.type == one.device]

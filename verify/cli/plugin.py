@@ -18,6 +18,9 @@ def pytest_configure(config: pytest.Config) -> None:
     reports = config.getoption("verify_report", [])
     if bool(reports) != bool(config.getoption("verify_baseline", None)):
         raise pytest.UsageError("--verify-report REPORT and --verify-baseline DIR go together")
+    for path in map(Path, reports):
+        if (config.invocation_params.dir / path).is_dir():  # whose tests pytest would run instead
+            raise pytest.UsageError(f"cannot read the report {str(path)!r}: is a directory; expected a file")
     if reports:
         # The first report stands for all of them. Without further arguments nothing else is collected.
         given = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []

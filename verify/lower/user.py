@@ -519,7 +519,12 @@ def _fitted(signature: inspect.Signature, kernel: Kernel, scalars: Scalars) -> t
         given = [name for name in kernel.inputs if name not in left_out]
         positional: list[str] = []
         if all(name in parameters and parameters[name].kind is not inspect.Parameter.POSITIONAL_ONLY for name in given):
-            named = [*given, *writes]
+            # by position as far as the orders agree, since what is wrapped may take no names
+            pairs = zip(given, parameters.values(), strict=False)
+            agree = itertools.takewhile(lambda pair: pair[0] == pair[1].name, pairs)
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            positional = [name for name, one in agree if one.kind is kind]
+            named = [name for name in (*given, *writes) if name not in positional]
         else:
             by_name = [one.name for one in parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]
             named = [name for name in (*given, *writes) if name in by_name]

@@ -79,9 +79,15 @@ RANDOM: Sequence[Callable[[], Any]] = (
 OWNERS = (torch, torch.Tensor, torch.nn.functional, ctypes, mmap, time, json, os)
 
 
+#: Whether this process is there for a user's function.
+serving = False
+
+
 def main(channel: int, *files: int) -> None:
     """Serve until the parent closes the channel. channel, files: descriptors; of files those of inputs and outputs, for
     each place of a launch."""
+    global serving
+    serving = True
     Server(Connection(channel), files).serve()
 
 
