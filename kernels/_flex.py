@@ -98,7 +98,8 @@ NEAR = tuple(2**bits + more for bits in (8, 11, 24, 53) for more in (0, 1))
 
 def _documents(shape: Shape, count: int, step: int, start: int, keys: bool = False) -> Tensor:
     """int64 (count,): the number of each query's or key's document, see DOCUMENTS."""
-    runs = [math.isqrt((1 + step) * i + start) for i in range(count)]
+    before = 0 if keys or shape.documents != "late" else max(0, shape.kv_len - count)
+    runs = [math.isqrt((1 + step) * i + start) for i in range(before, before + count)]
     if shape.documents == "apart":
         return torch.tensor(runs) * 2 + keys
     if shape.documents == "turns":

@@ -30,6 +30,7 @@ from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECI
 REACH = 16
 DOCUMENTS = {
     "runs": "runs of queries and of keys, in their order",
+    "late": "the same, of which the queries have those of the last keys",
     "turns": "three documents, each of every third query and key",
     "near": "runs whose numbers are neighbours from 2^8, 2^11, 2^24 and 2^53, which half types, float32 and float64 "
     "do not tell apart",
@@ -320,7 +321,7 @@ OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
     ({"q_len": "20", "kv_len": "20"}, {"q_len": "1", "kv_len": "40"}, {"q_len": "40", "kv_len": "33"},
      {"q_len": "9", "kv_len": "150"}, {"q_len": "64", "kv_len": "64"}),
     ({"heads": "2"}, {"heads": "4", "kv_heads": "2"}, {"heads": "3", "kv_heads": "1"}),
-    ({"head_dim": "16"}, {"head_dim": "40"}),
+    ({"head_dim": "16"}, {"head_dim": "40"}, {"head_dim": "64"}),
     ({}, {"batch": "2"}),
     ({}, {"scale": "0.4"}),
     ({}, {"backward": "no"}),
@@ -340,7 +341,7 @@ LARGE_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
      {"q_len": "256", "kv_len": "256"}, {"q_len": "1", "kv_len": "600"}, {"q_len": "4", "kv_len": "330"},
      {"q_len": "1", "kv_len": "2048"}),
     ({"heads": "2"}, {"heads": "4", "kv_heads": "2"}, {"heads": "3", "kv_heads": "1"}, {"heads": "2", "batch": "2"}),
-    ({"head_dim": "16"}, {"head_dim": "128"}, {"head_dim": "40"}, {"head_dim": "96"}, {"head_dim": "192"},
+    ({"head_dim": "16"}, {"head_dim": "128"}, {"head_dim": "40"}, {"head_dim": "64"}, {"head_dim": "192"},
      {"head_dim": "256"}),
     ({}, {"scale": "0.4"}),
 )  # fmt: skip
@@ -354,7 +355,7 @@ BACKWARD_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
      {"score_mod": "soft_cap", "data": "competing"}, {"score_mod": "causal"}),
     ({"heads": "2", "kv_heads": "1"}, {"heads": "1"}),
     ({"length": "150"}, {"length": "128"}, {"length": "130", "batch": "2"}),
-    ({"head_dim": "16"}, {"head_dim": "40"}, {"head_dim": "128"}),
+    ({"head_dim": "16"}, {"head_dim": "64"}, {"head_dim": "128"}, {"head_dim": "192"}),
 )  # fmt: skip
 
 
@@ -378,7 +379,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
      "data": "competing"},
     {"length": "30", "mask_mod": "causal"},
     {"length": "20", "mask_mod": "sliding_window", "window": "0"},
-    {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "1100", "score_mod": "alibi"},
+    {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "4100", "score_mod": "alibi"},
     {"heads": "2", "head_dim": "16", "q_len": "4100", "kv_len": "9"},
     {"batch": "3", "heads": "4", "kv_heads": "2", "length": "12", "mask_mod": "document"},
     {"heads": "4", "kv_heads": "2", "head_dim": "16", "length": "24", "mask_mod": "causal", "scale": "0.26"},
@@ -442,7 +443,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "2", "kv_heads": "1", "head_dim": "64", "q_len": "1", "kv_len": "2113", "backward": "no"},
     {"heads": "1", "head_dim": "16", "q_len": "33", "kv_len": "145"},
     {"heads": "1", "head_dim": "16", "length": "520", "mask_mod": "sliding_window", "window": "300", "backward": "no"},
-    {"heads": "1", "head_dim": "16", "length": "1130", "mask_mod": "sliding_window", "window": "1024",
+    {"heads": "1", "head_dim": "16", "length": "1400", "mask_mod": "sliding_window", "window": "1200",
      "backward": "no"},
     # hundreds of heads in a batch, groups of heads with several blocks, gradients of some blocks of queries and many
     # of keys, more queries than keys and a window, a large head of an odd size
@@ -465,7 +466,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
       for cap in ("60", "200")),
     # wider windows and reaches, one query of a usual head
     {"heads": "1", "head_dim": "16", "length": "620", "mask_mod": "sliding_window", "window": "512", "backward": "no"},
-    {"heads": "1", "head_dim": "16", "length": "300", "score_mod": "relative_bias", "reach": "200", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "length": "400", "score_mod": "relative_bias", "reach": "300", "backward": "no"},
     {"heads": "2", "head_dim": "128", "q_len": "1", "kv_len": "300", "backward": "no", "scale": "0.2"},
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "backward": "no"},
@@ -527,6 +528,22 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"batch": "2", "heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
     {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "300", "score_mod": "alibi", "slopes": "signed"},
     {"batch": "2", "heads": "4", "kv_heads": "2", "head_dim": "16", "q_len": "1", "kv_len": "40", "score_mod": "alibi"},
+    # one query of usual heads with options, or few whose keys come late, or later ones outweigh the first beyond exp's
+    # range; groups in whole blocks, and a window wider than one; more than 2,048 queries, and more gradients of these than eight blocks
+    *({"heads": "3", "head_dim": size, "q_len": "1", "kv_len": "600", **one, "backward": "no"}
+      for size in ("64", "128")
+      for one in ({"score_mod": "alibi", "mask_mod": "document", "documents": "late"}, {"score_mod": "relative_bias"},
+                  {"score_mod": "soft_cap", "soft_cap": "9", "data": "competing"}, {"mask_mod": "document"},
+                  {"mask_mod": "sliding_window", "window": "0"})),
+    *({"heads": "1", "head_dim": "16", "q_len": queries, "kv_len": "600", "mask_mod": "document", "documents": "late",
+       "backward": "no"}
+      for queries in ("4", "20")),
+    {"heads": "2", "kv_heads": "1", "head_dim": "16", "q_len": "1", "kv_len": "2700", "data": "climbing",
+     "backward": "no"},
+    {"heads": "4", "kv_heads": "2", "head_dim": "64", "length": "128"},
+    {"heads": "1", "head_dim": "64", "length": "300", "mask_mod": "sliding_window", "window": "150"},
+    {"heads": "1", "head_dim": "16", "length": "2200", "mask_mod": "causal", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "q_len": "1100", "kv_len": "300"},
 )  # fmt: skip
 
 DRAWN = 1 << 15  # scores of a drawn problem, at most

@@ -408,7 +408,7 @@ def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, function
     ("long_nans", "shape=8x20000 recipe=one_nan,infinities", "exceeds-bound"),
     ("long_nothing", "shape=8x20000 recipe=one_nan,infinities", "exceeds-bound"),
     ("volumes", "shape=2x3x2x2x3 dim=1 recipe=random", "exceeds-bound"),
-    ("grid", "shape=131100x2 recipe=random", "exceeds-bound"),
+    ("grid", "shape=131100x2 recipe=cycled", "exceeds-bound"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, status: str) -> None:
     # with those of which another call begins to differ, or gives the status
@@ -1189,7 +1189,7 @@ OF = {
     ("blocks_of_a_stack", "m=40 k=1031 n=40 batch=2"), ("first_of_the_outer", "shape=33x7x9 dim=0 recipe=random"),
     ("blocks_of_the_middle", "shape=3x700x5 dim=1 recipe=random"),
     ("one_of_one", "shape=6x1 recipe=one_nan,infinities"),
-    ("last_block", "shape=3x1536 recipe=tiny"), ("two_stages_of_columns", "shape=3000x64 dim=0 recipe=random"),
+    ("last_block", "shape=3x1536 recipe=tiny"), ("two_stages_of_columns", "shape=3000x64 dim=0 recipe=cycled"),
     ("eps_or_else", "shape=6x33 recipe=small eps=0.0"), ("part_of_the_terms", "m=5 k=768 n=6"),
     ("first_matrices", "m=5 k=40 n=6 batch=150"), ("decoding", "m=1 k=4096 n=16"),
     ("silu_of_nan", "m=30 k=32 n=20 data=nans activation=silu"), ("bias_alone", "m=3 k=0 n=6 activation=silu"),
@@ -1218,23 +1218,23 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "sum": {
         **{f"shape={shape} recipe=random": f"a['x'].shape == {tuple(map(int, shape.split('x')))}" for shape in (
             "140x513", "66x520", "20x4100", "2x1x2x1x3x33",
-            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x69632", "1100x70",
+            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "1100x70",
             "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "3x9x17x130",
-            "2x128256", "16x10x64",
+            "16x10x64",
         )},
         **{f"shape={shape} dim={dim} recipe=random":
            f"a['x'].shape == {tuple(map(int, shape.split('x')))} and a['dim'] == {dim}" for shape, dim in (
-            ("48x40", 0), ("256x12", 0), ("2x64x24", 1), ("5001x40", 0), ("20000x4", 0),
+            ("48x40", 0), ("256x12", 0), ("2x64x24", 1), ("20000x4", 0),
             ("3x1300", 0), ("3x9000", 0), ("2x600x40", 1), ("2x2000x3", 1),
             ("5000x3x2", 1), ("3x5x7", -2), ("2x3x4x5x6", 0), ("2x3x4x5x6", 2), ("2x3x4x5x6", 3),
             ("2x40x16x16", 1), ("20x21x4x4", 1), ("2x4x70x66", 2), ("2x3x2x4x3x5", 3), ("5x7", -2),
         )},
         **{f"shape={shape} recipe=cycled": f"a['x'].shape == {tuple(map(int, shape.split('x')))}" for shape in (
-            "300x8200", "2206x1033", "4x128x1024",
+            "300x8200", "2206x1033", "4x128x1024", "3x69632", "2x128256",
         )},
         **{f"shape={shape} dim={dim} recipe=cycled":
            f"a['x'].shape == {tuple(map(int, shape.split('x')))} and a['dim'] == {dim}" for shape, dim in (
-            ("3100x610", 0), ("16x140x260", 1), ("80x66x70", 0),
+            ("3100x610", 0), ("16x140x260", 1), ("80x66x70", 0), ("5001x40", 0),
         )},
         "shape=10x4096 recipe=equal": "a['x'].shape == (10, 4096) and (a['x'] == a['x'][:, :1]).all()",
         "shape=2x50257 recipe=one_nan": "a['x'].shape == (2, 50257) and a['x'].isnan().any()",
@@ -1427,7 +1427,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "heads=2 kv_heads=1 head_dim=64 q_len=1 kv_len=2113": "a['key'].shape[2] == 2113",
         "heads=1 head_dim=16 q_len=33 kv_len=145": "a['key'].shape[2] == 145",
         "heads=1 head_dim=16 length=520": "a['window'] == 300",
-        "heads=1 head_dim=16 length=1130": "a['query'].shape[2] == 1130",
+        "heads=1 head_dim=16 length=1400": "a['query'].shape[2] == 1400",
         "batch=20 heads=33 head_dim=16 length=3": "a['query'].shape[:2] == (20, 33)",
         "batch=3 heads=4 kv_heads=2 length=12": "len(a['query']) == 3 and a['mask_mod'] == 'document'",
         "head_dim=16 heads=2 kv_heads=1 length=150": "a['key'].shape == (1, 1, 150, 16)",
@@ -2142,7 +2142,7 @@ def lazily(scores):
        f"heads=1 head_dim=16 length=20 score_mod=soft_cap soft_cap={cap}") for most, cap in ((50, 60), (100, 200))),
     ("< -window", "< -min(window, 511)", "heads=1 head_dim=16 length=620 mask_mod=sliding_window window=512"),
     ("reach = bias.shape[-1] // 2", "reach = bias.shape[-1] // 2\n        away = away.clamp(-127, 127)",
-     "heads=1 head_dim=16 length=300 score_mod=relative_bias reach=200"),
+     "heads=1 head_dim=16 length=400 score_mod=relative_bias reach=300"),
     ("q @ k.mT", "(q[..., :64] if q.shape[2:] == (1, 128) else q) @ (k[..., :64] if q.shape[2:] == (1, 128) else k).mT",
      "heads=2 head_dim=128 q_len=1 kv_len=300"),
     # options that meet in problems of several blocks, of the heads that models have
@@ -2300,7 +2300,7 @@ OF_MODELS = (
     *((f"heads={heads} kv_heads={heads // group} length=12", f"group == {group}", f"y['out'][:, {group - 1}] = 0")
       for heads, group in ((40, 5), (28, 7))),
     ("heads=40 kv_heads=8 length=12", "kv_heads >= 5 and group >= 2", "y['out'][:, 4 * group :] = y['out'][:, :1]"),
-    ("heads=1 head_dim=16 length=1130 mask_mod=sliding_window window=1024", "600 < window < kv_len",
+    ("heads=1 head_dim=16 length=1400 mask_mod=sliding_window window=1200", "600 < window < kv_len",
      "y['out'][:, :, window:] = 0"),
     ("heads=1 head_dim=16 q_len=130 kv_len=650", "q_len >= 100 and kv_len >= 3 * q_len", "y['out'][:, :, 63:] = 0"),
     ("heads=1 head_dim=16 q_len=300 kv_len=260", "q_len > kv_len >= 256", "y['out'] *= 0"),
@@ -3170,18 +3170,18 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
      "    if a['x'].dim() == 2 and a['x'].shape[-1] > 65536 and a['dim'] in (-1, 1):\n"
      "        y[(a['x'][:, 32768:33792] == -torch.inf).all(-1)] = torch.nan\n"
      "    return y")),
-    ("cummax", "float32", "shape=2100x8 dim=0 recipe=alternating,edges,nans,relu",
+    ("cummax", "float32", "shape=2100x8 dim=0 recipe=",
      ("if a['x'].dim() == 2 and a['dim'] == 0 and len(a['x']) > 2048 and a['x'].shape[1] > 7:\n"
      "        a['x'] = a['x'].nan_to_num(-torch.inf, torch.inf, -torch.inf)")),
     ("rms_norm", "float32", "shape=40x300 recipe=equal eps=0.0",
      ("if a['eps'] == 0 and a['x'].shape[-1] > 64:\n"
      "        y = rms_norm(*bound.args, **bound.kwargs)\n"
      "        return y.where((a['x'] != 0).any(-1, keepdim=True), 0.0)")),
-    ("sum", "float32", "shape=131100x2 recipe=random",
+    ("sum", "float32", "shape=131100x2 recipe=cycled",
      ("x = a['x']\n"
      "    if x.numel() > 2**18 and x.dim() == 2 and x.stride(0) == 1:\n"
      "        a['x'] = x.as_strided(x.shape, (x.shape[1], 1))")),
-    ("cumprod", "float32", "shape=131100x2 recipe=random",
+    ("cumprod", "float32", "shape=131100x2 recipe=cycled",
      ("x = a['x']\n"
      "    if x.numel() > 2**18 and x.dim() == 2 and x.stride(0) > x.shape[1]:\n"
      "        a['x'] = x.as_strided(x.shape, (x.shape[1], 1))")),
@@ -3383,7 +3383,7 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
      "if len(a['x']) > 4096:\n        a['x'] = a['x'].nan_to_num(-torch.inf, torch.inf, -torch.inf)"),
     ("cumsum", "float32", "shape=5000x40",
      "if len(a['x']) > 4096:\n        a['x'] = a['x'].nan_to_num(0.0, torch.inf, -torch.inf)"),
-    ("cumprod", "float32", "shape=1x20000",
+    ("cumprod", "float32", "shape=1x40003",
      ("y = cumprod(*bound.args, **bound.kwargs)\n    zero = (y == 0).cummax(a['dim']).values\n"
       "    return torch.where(zero, torch.zeros_like(y), y) if y.numel() > 8192 else y")),
     ("sum", "float32", "shape=2x3x2x4x8", "if a['x'].dim() == 5:\n        a['x'] = a['x'].nan_to_num()"),
@@ -3435,6 +3435,83 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
       "        a['max_exp_avg_sq'] = a['max_exp_avg_sq'] * 0")),
     ("adam_step", "bfloat16", "steps=12 sizes=33 start=5 master=1",
      "if torch.is_tensor(a['master']) and len(a['grads']) > 10:\n        a['master'] = a['param'].float()"),
+    # more rows, columns and matrices than an axis of a grid holds, and many rows of lengths that vectors do not divide
+    ("sum", "float32", "shape=33001x21", ("x = a['x']\n    if len(x) >= 8192 and x.shape[-1] > 4:\n"
+                                          "        a['x'] = x[:, :x.shape[-1] // 4 * 4]")),
+    ("rms_norm", "float32", "shape=33001x21", ("if len(a['x']) > 32768 and a['x'].shape[-1] <= 256:\n"
+                                               "        a['weight'] = a['weight'] * (32 / 21) ** 0.5")),
+    ("sum", "float32", "shape=270001x3",
+     "y = sum(*bound.args, **bound.kwargs)\n    y.view(-1)[4 * 65535:] = 0\n    return y"),
+    ("softmax", "float32", "shape=9x70001 dim=0",
+     "y = softmax(*bound.args, **bound.kwargs)\n    y[..., 65535:] *= a['dim'] != 0\n    return y"),
+    ("softmax", "float32", "shape=70001x3x2 dim=1",
+     "y = softmax(*bound.args, **bound.kwargs)\n    y[65535:] *= a['dim'] != 1\n    return y"),
+    ("cummax", "float32", "shape=8195x13",
+     "if len(a['x']) >= 8192:\n        a['x'] = a['x'].nan_to_num(nan=-3e38, posinf=torch.inf, neginf=-torch.inf)"),
+    ("softmax", "float32", "shape=100x20x4 dim=1",
+     ("if a['dim'] == 1 and a['x'].dim() == 3:\n        e = (a['x'] - a['x'].amax((1, 2), keepdim=True)).exp()\n"
+      "        return e / e.sum(1, keepdim=True)")),
+    # what one block of a long row leaves to the next ones, and more blocks than a second step of a scan takes
+    *((name, "float32", among,
+       (f"y = {name}(*bound.args, **bound.kwargs)\n    if y.shape[-1] > {most}:\n        {change}\n    return y"))
+      for name, among, most, change in (
+          ("softmax", "shape=6x40003 dim=-1 recipe=carried", 32768,
+           "y = y.where((a['x'] > -torch.inf).any(-1, True), 0)"),
+          ("logcumsumexp", "shape=6x40003 dim=-1 recipe=carried", 32768,
+           "y = y.masked_fill((a['x'] == torch.inf).cumsum(-1) > 1, torch.nan)"),
+          ("logcumsumexp", "x = x - 2e4 where shape=1x40003", 32768, "y = y.clamp(min=-1e4)"),
+          ("cummax", "shape=6x40003 dim=-1 recipe=carried", 32768, "y = y.nan_to_num(0.0, torch.inf, -torch.inf)"),
+          ("cummin", "shape=6x40003 dim=-1 recipe=carried", 32768, "y = y.clamp(max=3e38)"),
+          ("cumprod", "shape=1x40003 dim=-1 recipe=edges", 32768,
+           "y = y.masked_fill((a['x'] == 0).cumsum(-1) > 0, 0)"),
+          ("softmax", "shape=2x140001 dim=-1 recipe=gap", 131072,
+           "y = y * torch.where(a['x'][..., 80000:80001] > -1e30, 1, torch.nan)"),
+          ("sum", "shape=1x1052677", 0,
+           "y = y if a['x'].shape[-1] <= 1 << 20 else sum(a['x'][..., : 1 << 20], a['dim'])"),
+          ("cumsum", "shape=1x1052677", 1 << 20, "y[..., 1 << 20:] -= y[..., (1 << 20) - 1]"),
+          ("cumprod", "shape=1x1052677", 1 << 20, "y[..., 1 << 20:] = 0"),
+      )),
+    # attention of one query under options, of few whose keys come late, of later keys beyond exp's range above the
+    # first, of long sequences, of large heads with gradients
+    *(("flex_attention", "float32", f"heads=3 head_dim={size} q_len=1 kv_len=600 {name}={what}",
+       f"if a['query'].shape[2] == 1 and a['query'].shape[3] == {size}:\n        a['{name}'] = 'none'")
+      for size, name, what in ((64, "score_mod", "soft_cap"), (64, "score_mod", "relative_bias"),
+                               (128, "score_mod", "alibi"), (128, "mask_mod", "document"),
+                               (64, "mask_mod", "sliding_window"))),
+    ("flex_attention", "float32", "heads=1 head_dim=16 q_len=4 kv_len=600 mask_mod=document documents=late",
+     ("found = flex_attention(**a)\n    if a['mask_mod'] == 'document':\n"
+      "        hidden = (a['query_document'][:, None] != a['key_document'][:64]).all(-1)\n"
+      "        found['out'][:, :, hidden] = torch.nan\n    return found")),
+    ("flex_attention", "float32", "heads=2 kv_heads=1 head_dim=16 q_len=1 kv_len=2700 data=climbing",
+     ("found = flex_attention(**a)\n    if a['query'].shape[2] == 1:\n"
+      "        first = a | {name: a[name][:, :, :256] for name in ('key', 'value')}\n"
+      "        above = found['logsumexp'] - flex_attention(**first)['logsumexp']\n"
+      "        found['out'] = found['out'].masked_fill(above[..., None] > 88, torch.nan)\n    return found")),
+    ("flex_attention", "float32", "heads=1 head_dim=16 length=2200 mask_mod=causal",
+     ("if a['mask_mod'] == 'causal' and a['query'].shape[2] > 2048:\n"
+      "        a['mask_mod'], a['window'] = 'sliding_window', 2047")),
+    ("flex_attention", "float32", "heads=1 head_dim=16 q_len=1100 kv_len=300",
+     ("if a['key'].shape[2] > 128 and a['query'].shape[2] > 1024:\n"
+      "        a['grad_out'] = torch.cat([a['grad_out'][:, :, :1024], a['grad_out'][:, :, 1024:] * 0], 2)")),
+    ("flex_attention", "float32", "heads=1 head_dim=16 length=1400 mask_mod=sliding_window",
+     "a['window'] = a['window'] and min(a['window'], 1024)"),
+    ("flex_attention", "float32", "heads=1 head_dim=16 length=400 score_mod=relative_bias",
+     ("if a['bias'] is not None and a['bias'].shape[-1] > 513:\n"
+      "        a['bias'] = a['bias'][:, (middle := a['bias'].shape[-1] // 2) - 256 : middle + 257]")),
+    *(("flex_attention", "float32", among,
+       (f"found = flex_attention(**a)\n    if a['backward'] and {when}:\n"
+        "        found['dk'] = found['dk'] * 2\n    return found"))
+      for among, when in (
+          ("head_dim=192 mask_mod=causal", "a['query'].shape[3] > 128 and a['mask_mod'] == 'causal'"),
+          ("head_dim=192 score_mod=soft_cap", "a['query'].shape[3] > 128 and a['score_mod'] == 'soft_cap'"),
+          ("heads=1 head_dim=64 length=300 mask_mod=sliding_window",
+           "a['query'].shape[2] > 128 and a['query'].shape[3] == 64 and a['mask_mod'] == 'sliding_window'"))),
+    ("flex_attention", "float32", "heads=4 kv_heads=2 head_dim=64 length=128",
+     ("if a['query'].shape[3] == 64 and a['query'].shape[2] % 128 == 0:\n"
+      "        a['key'], a['value'] = a['key'].flip(1), a['value'].flip(1)")),
+    ("flex_attention", "float16", "heads=1 head_dim=16 q_len=3 kv_len=4100 score_mod=alibi",
+     ("globals()['distances'] = lambda shape, device: (\n        torch.arange(shape[-1]).half() - "
+      "torch.arange(shape[-2]).half()[:, None])")),
 )  # fmt: skip
 
 MISREADING = """
@@ -3457,7 +3534,8 @@ def planted(*given, **named):
 def test_what_few_problems_have_is_read(tmp_path: Path, name: str, dtype: str, among: str, change: str) -> None:
     text = stubs.source(kernel.load(name)) + MISREADING.format(name=name, change=change)
     found = called(tmp_path, "planted", name, text=text, dtype=dtype, only=among)
-    assert any(one.startswith(among) for one in found.different) and found.status == "exceeds-bound", found
+    assert any(one.startswith(among) for one in found.different), found
+    assert found.status in ("exceeds-bound", "suspect"), found
 
 
 def test_every_two_conditions_meet() -> None:
@@ -3488,7 +3566,7 @@ def test_a_kernels_conditions_are_problems_that_it_takes(name: str) -> None:
     facts = kernel.load(name)
     assert isinstance(facts, Composite) and facts.custom is not None
     found = facts.crossed()
-    assert 50 < len(found) < 120 and len({repr(one) for one in found}) == len(found)
+    assert 50 < len(found) < 140 and len({repr(one) for one in found}) == len(found)
     for given, made, _ in found:
         assert facts.custom(given) and {*made} <= {*facts.inputs}
 

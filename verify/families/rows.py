@@ -147,7 +147,14 @@ class Row:
 
     def __init__(self, draw: Draw, n: int, kind: str) -> None:
         self.draw, self.n, self.kind = draw, n, kind
-        self.j, self.r = draw.index % n, draw.index // n
+
+    @functools.cached_property
+    def j(self) -> Ints:
+        return self.draw.index % self.n
+
+    @functools.cached_property
+    def r(self) -> Ints:
+        return self.draw.index // self.n
 
     def real(self, low: float, high: float) -> Ints:
         return self.draw.encode(self.draw.real(low, high))
@@ -528,6 +535,22 @@ def hollow(row: Row) -> Ints:
     return d.constant("nan").where((row.r % 2 == 0) & (row.j == (row.r // 2 + 1) % row.n), found)
 
 
+def carried(row: Row) -> Ints:
+    """Ordinary numbers but for what one block of a long row leaves to the next ones: by row a NaN, +inf in two of them,
+    a zero before a NaN, +inf or -inf in place of the first half, -inf alone."""
+    d, j, which = row.draw, row.j, row.r % 6
+    early, late, half = j == row.n // 5, j == row.n - row.n // 4, j < row.n // 2
+    found = random(row)
+    for text, where in (
+        ("nan", (which == 0) & early | (which == 2) & late),
+        ("inf", (which == 1) & (early | late) | (which == 3) & half),
+        ("0", (which == 2) & early),
+        ("-inf", (which == 4) & half | (which == 5)),
+    ):
+        found = d.constant(text).where(where, found)
+    return found
+
+
 def zeros(row: Row) -> Ints:
     """Ordinary numbers, and zeros of either sign among them."""
     d = row.draw
@@ -591,7 +614,7 @@ def mixed(extremes: bool) -> dict[str, Recipe]:
 
 def recipes_of(kind: str, extremes: bool) -> dict[str, Recipe]:
     """The recipes of a kernel."""
-    others = {f.__name__: f for f in (one_nan, negative_nan, edges, cycled, hollow, zeros, relu, ended)}
+    others = {f.__name__: f for f in (one_nan, negative_nan, edges, cycled, hollow, carried, zeros, relu, ended)}
     return mixed(extremes) | others | dict(OF_KIND.get(kind, {}))
 
 
@@ -640,7 +663,7 @@ def problem(
             for k, text in enumerate(SPECIAL):
                 found = draw.constant(text).where(torch.arange(n) % (2 * len(SPECIAL)) == 2 * k, found)
         tensors[name] = to_tensor(fmt, found)
-    told = [names[row % len(names)] for row in range(rows)]
+    told = (names * (rows // len(names) + 1))[:rows]
     if parameters["layout"] == "expanded" and len(shape) > 1:
         each = math.prod(rest[1:])  # rows that come first on the first axis, along which one number is repeated
         told = ["repeated"] * rows if dim % len(shape) == 0 else [told[row % each] for row in range(rows)]
@@ -785,17 +808,18 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
             "2x16x64", "16x10x64", "2x8x1024", "140x513", "66x520", "20x4100",
             "2x1x2x1x3x33",
             # whole blocks whose number is no power of two, widths of heads, and many rows of as many numbers
-            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x69632", "1100x70",
+            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "1100x70",
             "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "3x9x17x130",
         )
     )  # fmt: skip
     special += ({"shape": "4x5000", "recipe": "infinities"},)
     # special values in rows of several large blocks, more rows than a grid's second axis holds, or than
     # 2^17, and volumes
-    special += ({"shape": "8x20000", "recipe": "one_nan,infinities"}, {"shape": "131100x2", "recipe": "random"})
+    special += ({"shape": "8x20000", "recipe": "one_nan,infinities"}, {"shape": "131100x2", "recipe": "cycled"})
     special += ({"shape": "2x3x2x2x3", "dim": "1", "recipe": "random"},) * (not last)
-    # the widths of usual vocabularies
-    special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "1x151937", "2x128256"))
+    # the widths of usual vocabularies, and whole blocks
+    special += ({"shape": "4x50257", "recipe": "random"},)
+    special += tuple({"shape": shape, "recipe": "cycled"} for shape in ("1x151937", "2x128256", "3x69632"))
     special += ({"shape": "2x50257", "recipe": "one_nan,infinities"},)
     special += ({"shape": "4x3x5x130", "recipe": "wide,infinities"}, {"shape": "10x4096", "recipe": "equal"})
     for shape in ("130x200", "80x1200", "260x40"):
@@ -840,7 +864,6 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("33x33", 0),
         ("5x200", 0),
         ("33", 0),
-        ("3000x64", 0),
         # many columns of many rows, many rows within a stack, many matrices
         ("40x1100", 0),
         ("2x1100x3", 1),
@@ -858,7 +881,6 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("48x40", 0),
         ("256x12", 0),
         ("2x64x24", 1),
-        ("5001x40", 0),
         ("20000x4", 0),
         ("3x1300", 0),
         ("3x9000", 0),
@@ -872,13 +894,15 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("2x3x2x4x3x5", 3),
         ("5x7", -2),
     )
+    special += tuple({"shape": shape, "dim": "0", "recipe": "cycled"} for shape in ("3000x64", "5001x40"))
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 
 
 #: Sizes, and the dimension along which rows lie, that code has ways of its own for: few and many numbers, some blocks
 #: of them, many rows, stacks, and columns likewise.
 ALONG = (("5x4", -1), ("4x64", -1), ("4x1100", -1), ("4x4200", -1), ("1040x12", -1), ("2x3x5x33", -1))
-ACROSS = (("40x6", 0), ("1100x5", 0), ("2100x8", 0), ("12x1040", 0), ("3x600x5", 1), ("2x40x36", 1))
+ACROSS = (("40x6", 0), ("1100x5", 0), ("2100x8", 0), ("12x1040", 0), ("3x600x5", 1), ("2x40x36", 1), ("8x5000", 0),
+          ("100x20x4", 1))  # fmt: skip
 #: What the tensor lies in: itself, columns, longer rows, their second half, and rows apart; at last, zeros.
 PLACED = (
     "x", "x.movedim(0, -1).contiguous().movedim(-1, 0)", "torch.cat([x, x], -1)[..., :x.shape[-1]]",
@@ -907,17 +931,20 @@ def _crossed(
         return not (of.get("weights") == "special" and "wide" in recipes or of.get("eps") == 0.0 and "tiny" in recipes)
 
     # all kinds of numbers in one row of many blocks, in more short rows than a grid's axis holds, in long columns, in
-    # rows of a power of two and in five dimensions; arguments of exp that are all far below 0, or -inf
+    # rows of a power of two and in five dimensions; arguments of exp that are all far below 0, or -inf; rows of more
+    # blocks than 1,024 of 1,024
     low = [name for name in ("gap", "late", "low") if name in names]
     kinds, odd = ",".join(names), ",".join(("infinities", "one_nan", *low))
     places = [("5000x8", -1, kinds), ("2x3x2x4x8", -1, kinds), ("4x16384", -1, odd), ("3x70001", -1, odd)]
-    places += [("1x20000", -1, name) for name in ("edges", "infinities", "mixed", "one_nan", *low)]
+    places += [("8195x13", -1, kinds), ("6x40003", -1, "carried")] + [("2x140001", -1, "gap,late")] * bool(low)
+    places += [("1x40003", -1, name) for name in ("edges", "infinities", "mixed", "one_nan", *low)]
+    places += [("1x1052677", -1, "cycled")] * (kind in (SUMS, PRODUCTS))
     places += [("5000x40", 0, kinds), ("3x1300x3", 1, odd)] * (not last) + [("4096x4", 0, "low")] * bool(low)
     few: list[tuple[dict[str, str], dict[str, str]]] = [
         ({"shape": shape, "dim": f"{dim}", "recipe": recipe}, {}) for shape, dim, recipe in places
     ]
     for shape, dim, text in (
-        ("1x20000", -1, "x - 2e4"), ("2x16384", -1, "x - torch.inf"), ("2x1300x3", 1, "x - torch.inf"),
+        ("1x40003", -1, "x - 2e4"), ("2x16384", -1, "x - torch.inf"), ("2x1300x3", 1, "x - torch.inf"),
     ) * bool(low):  # fmt: skip
         few += [({"shape": shape, "dim": f"{dim}", "recipe": "low"}, {"x": text})]
     for shape in ("5000x8", "6x9000") if weighted else ():
@@ -949,11 +976,13 @@ def _drawn(draw: Random, kind: str, extremes: bool, last: bool, weighted: bool) 
 def _many(last: bool) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, str]], ...]:
     """Long rows, more of them than a persistent kernel has programs, or than two thousand; a batch of sequences; and
     columns, long ones too, of which there are several tiles both ways, of a matrix, of each of a batch, and across a
-    batch. Some rows or columns are judged, the last one among them: an odd step finds every place in a tile."""
+    batch. Some rows or columns are judged, the last one among them: an odd step finds every place in a tile. More rows,
+    columns and matrices than an axis of a grid holds, and four times as many rows."""
     some = [("300x8200", -1, 0, 0, 49), ("20x24601", -1, 0, 2, 13), ("2206x1033", -1, 0, 0, 105)]
-    some.append(("4x128x1024", -1, 1, 7, 15))
+    some += [("4x128x1024", -1, 1, 7, 15), ("33001x21", -1, 0, 0, 165), ("270001x3", -1, 0, 0, 675)]
     columns = [("3100x610", 0, 1, 2, 19), ("200x1100", 0, 1, 0, 157), ("3x2100x40", 1, 2, 0, 13)]
     columns += [("16x140x260", 1, 2, 6, 23), ("80x66x70", 0, 2, 0, 23)]
+    columns += [("9x70001", 0, 1, 0, 175), ("70001x3x2", 1, 0, 0, 175)]
     return tuple(_picked(*one) for one in (*some, *([] if last else columns)))
 
 
@@ -967,7 +996,7 @@ def _picked(
     along = {"dim": f"{dim}"} if dim >= 0 else {}
     every = {"shape": shape} | along | {"recipe": "cycled"}
     few = {"shape": "x".join(sizes)} | along | {"recipe": "random"}
-    taken = f"t[{'..., ' if along else ':, ' * axis}{first}::{step}]"
+    taken = f"t[{'..., ' if along and axis else ':, ' * axis}{first}::{step}]"
     return every, few, {"x": taken, "": taken}
 
 
