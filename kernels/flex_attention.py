@@ -529,7 +529,8 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "300", "score_mod": "alibi", "slopes": "signed"},
     {"batch": "2", "heads": "4", "kv_heads": "2", "head_dim": "16", "q_len": "1", "kv_len": "40", "score_mod": "alibi"},
     # one query of usual heads with options, or few whose keys come late, or later ones outweigh the first beyond exp's
-    # range; groups in whole blocks, and a window wider than one; more than 2,048 queries, and more gradients of these than eight blocks
+    # range; groups in whole blocks, and a window wider than one; more than 2,048 queries, and gradients of more than
+    # eight blocks of them
     *({"heads": "3", "head_dim": size, "q_len": "1", "kv_len": "600", **one, "backward": "no"}
       for size in ("64", "128")
       for one in ({"score_mod": "alibi", "mask_mod": "document", "documents": "late"}, {"score_mod": "relative_bias"},

@@ -92,8 +92,12 @@ def _verdicts(own: Sequence[Cell]) -> Iterator[Line]:
             closer, farther = sum(one.closer for one in against), sum(one.farther for one in against)
             told += f", in the others {closer} elements closer to the truth than eager's and {farther} farther"
         calls = [cell.calls for cell in cells if cell.calls]
-        refused, untried = {name for one in calls for name in one.refused}, {n for one in calls for n in one.untried}
-        for names, what in ((refused, "refused"), (untried, "not made for want of time")):
+        refused = {name for one in calls for name in one.refused}
+        ended = {name for one in calls for name in one.untried if one.status == "error"}
+        untried = {name for one in calls for name in one.untried} - ended
+        for names, what in (
+            (refused, "refused"), (untried, "not made for want of time"), (ended, "not made after one that failed"),
+        ):  # fmt: skip
             told += f"; {count_text(len(names), 'other call')} {what}" if names else ""
         predicted = any(cell.predicted is not None for cell in cells)  # no prediction is green
         kind = tone(counts).replace("good", "plain") if predicted else tone(counts)

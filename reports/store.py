@@ -172,6 +172,8 @@ def ensure_writable(path: str | Path) -> None:
     try:
         if path.is_dir():
             raise IsADirectoryError("it is a directory; expected a file name")
+        if not path.parent.exists():
+            raise FileNotFoundError(f"there is no folder {str(path.parent)!r}")
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError("the file is write-protected")
         if not _in_place(path):

@@ -89,7 +89,9 @@ def _failure(cell: Cell, replays: Replays, shown: int | None = None) -> list[Lin
             lines += _command(replays, cell, [telling_one])
     for name, region in list(regions.items())[:shown]:
         lines.append(_status_line(region.status, f"{named}: {region_reason(name, region)}"))
-        lines += [Line(_element(one), label="    ") for one in region.worst[:1]]
+        # the largest error tells nothing of a NaN or an infinity in place of a number
+        those = [*region.worst[:1], *(one for one in region.worst[1:] if one.error_class in FAILING)][:2]
+        lines += [Line(_element(one), label="    ") for one in those]
         lines += _command(replays, cell, region.worst)
     if rest := list(regions)[shown:] if shown else ():
         lines.append(Line(f"and in {', '.join(rest)}", kind="bad"))
@@ -124,8 +126,13 @@ def first_failures(cells: Sequence[Cell], replays: Replays) -> list[Line]:
         for one in group:
             if one is not first:
                 others.setdefault(one.status, []).append(one)
-        for status, rest in others.items():
-            lines.append(_status_line(status, f"{count_text(len(rest), 'more cell')} of {_named(rest)}"))
+        for status, (other, *rest) in others.items():
+            if status != first.status:  # another reason than the one that is told
+                lines += _failure(other, replays)[:1]
+            else:
+                rest.append(other)
+            if rest:
+                lines.append(_status_line(status, f"{count_text(len(rest), 'more cell')} of {_named(rest)}"))
     return lines
 
 

@@ -1519,7 +1519,7 @@ def test_a_cell_tells_what_differs_and_shows_it(
     assert found["calls"]["different"] == [call] or trains or function in ("cached", "tail", "prepared")
     shown = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     mine, _, plain = shown.stdout.strip().partition(") tensor(") if ") tensor(" in shown.stdout else ("", "", "")
-    assert mine.removeprefix("tensor(") != plain.removesuffix(")"), shown
+    assert mine.removeprefix("this call, the plain one: tensor(") != plain.removesuffix(")"), shown
 
 
 @pytest.mark.parametrize("place", ["mine.py", "lib/own.py", "my-sum.py", "2exp.py", "class.py", "lib/torch.py"])

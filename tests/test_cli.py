@@ -93,7 +93,7 @@ def is_one_line(text: str) -> bool:
         ("kernel addcmul --scalar value", "expected NAME=VALUE"),
         ("kernel addcmul --scalar value=nan", "finite"),
         ("kernel addcmul --scalar value=0x", "finite"),
-        ("kernel addcmul --json none/r.json", "cannot write to 'none/r.json': No such file"),
+        ("kernel addcmul --json none/r.json", "cannot write to 'none/r.json': there is no folder 'none'"),
         ("kernel addcmul --json .", "is a directory"),
         ("run --out none/r.json", "cannot write to 'none/r.json'"),
         ("run addcmul", "addcmul"),

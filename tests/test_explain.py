@@ -321,7 +321,7 @@ BAD = [
     ("explain lerp --input=1,2,1e999999999", "exponent far outside float32"),
     ("explain lerp --input=1,2,#1ffffffff", "wider than the 32 bits"),
     ("explain lerp --input=1,2,#3f80", "'#3f80' has 4 digits, where patterns of float32 have 8"),
-    ("explain lerp --input=1", "--input has 1 values; lerp takes 3 (a, b, w) or 2 (a, b)"),
+    ("explain lerp --input=1", "--input has 1 value; lerp takes 3 (a, b, w) or 2 (a, b)"),
     ("explain lerp --input=1,2,3,4", "--input has 4 values"),
     ("explain lerp --input=1,2,3 --scalar w=0.5", "--input has 3 values; lerp takes 2 (a, b)"),
     ("explain lerp --input=1,2 --scalar v=0.5", "scalars v of lerp; expected one of these sets"),

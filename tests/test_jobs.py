@@ -261,7 +261,7 @@ def test_workers_give_the_cells_of_one_process(tmp_path: Path, three_threads: No
     plain, *layouts = [cell for cell in found if cell["lowering"] == "mine.py:dies"]
     assert (plain["status"], plain["reason_kind"]) == ("error", "ended")
     assert plain["reason"] == "lowering mine.py:dies: the process that ran it was killed by SIGKILL"
-    assert layouts and {cell["reason"] for cell in layouts} == {"its plain call ended in an error"}
+    assert layouts and {cell["reason"] for cell in layouts} == {"its case ended in an error in the plain layout"}
     assert [done for done, *_ in ends] == sorted(done for done, *_ in ends) and ends[-1][:2] == (len(found), len(found))
 
 
@@ -277,7 +277,7 @@ def test_layouts_that_were_done_before_their_plain_call_failed_are_not_kept(tmp_
     journal: Any = SimpleNamespace(known=known, add=lambda *_: None)
     alone = bare(run.run(mine)["cells"])
     assert bare(run.run(mine, journal=journal)["cells"]) == alone
-    assert "its plain call ended in an error" in {cell["reason"] for cell in alone}
+    assert "its case ended in an error in the plain layout" in {cell["reason"] for cell in alone}
 
 
 def test_a_case_with_two_truths_is_begun_before_one_with_one() -> None:

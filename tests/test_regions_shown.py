@@ -161,6 +161,15 @@ def test_the_verdict_counts_calls_that_say_nothing() -> None:
     value = of(made(filled() | {"lowering": "mine.py:f", "calls": calls}))
     first = next(one for one in kernel_page(value, "addcmul").blocks if isinstance(one, Line))
     assert first.text.endswith("; 1 other call refused; 2 other calls not made for want of time")
+    ended = {"made": 0, "untried": ["a", "b"], "status": "error"}
+    value = of(
+        made(
+            filled()
+            | {"lowering": "mine.py:f", "calls": ended, "status": "error", "reason": "no", "reason_kind": "contract"}
+        )
+    )
+    first = next(one for one in kernel_page(value, "addcmul").blocks if isinstance(one, Line))
+    assert first.text.endswith("; 2 other calls not made after one that failed")
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(REGIONS, 2)))

@@ -423,7 +423,7 @@ def test_a_path_that_cannot_be_written_is_known_before_the_run(tmp_path: Path) -
     (tmp_path / "file").write_text("")
     long = "x" * 300 + ".json"
     for path, why in (
-        (tmp_path / "none" / "r.json", "No such file or directory"),
+        (tmp_path / "none" / "r.json", "there is no folder '"),
         (tmp_path / "file" / "r.json", "Not a directory"),
         (tmp_path, "is a directory"),
         (tmp_path / long, "File name too long"),
@@ -656,7 +656,8 @@ def test_a_lowering_that_fails_everywhere_is_told_on_a_screen() -> None:
     assert len(lines) <= 45, page
     at = lines.index("line 0")
     assert lines[at : at + 9] == script and "the smallest: 2 elements" in lines[at - 1] + lines[at - 2]
-    assert any(line.startswith("exceeds-bound: 11 more cells of mine.py:f") for line in lines), page
+    assert any(line.startswith("exceeds-bound: addcmul mine.py:f out-of-place cpu float16") for line in lines), page
+    assert any(line.startswith("exceeds-bound: 10 more cells of mine.py:f") for line in lines), page
     page = printed(kernel_page(Report.model_validate(report_of(mine[0])), "addcmul"))
     assert "and in special, overflow" in map(str.strip, page.splitlines())
 
@@ -671,6 +672,14 @@ def test_the_worst_element_of_what_fails_is_told_once(failing: bool) -> None:
     page = printed(kernel_page(Report.model_validate(report_of(one)), "addcmul"), 300)
     assert page.count("worst mine.py:f") == (0 if failing else 1), page
     assert page.count(" -> ") == 1
+
+
+def test_an_element_of_a_wrong_class_is_shown_beside_the_largest_error() -> None:
+    """Which tells nothing of a NaN in place of a number."""
+    found = [worst_at(17), worst_at(3), worst_at(9, error_class="nan_mismatch", output="nan:0x7fc00000")]
+    one = cell_of({"normal": region(status="exceeds-bound", worst=found)}, lowering="mine.py:f")
+    page = printed(kernel_page(Report.model_validate(report_of(one)), "addcmul"), 300)
+    assert "0x1.11p+0 -> 0x1p+1" in page and "0x1.9p+0 -> nan:0x7fc00000" in page and "0x1.3p+0" not in page
 
 
 def test_each_lowering_that_fails_is_told_with_a_reason() -> None:

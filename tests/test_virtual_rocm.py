@@ -106,6 +106,24 @@ def test_a_user_s_triton_kernel_is_executed(tmp_path: Path) -> None:
     assert backends.load("virtual-rocm").modelled() == {"v_rcp_f32": "correctly rounded"}  # type: ignore[attr-defined]
 
 
+def test_inference_mode_is_no_computing(tmp_path: Path) -> None:
+    """In it torch leaves to others what is made of several operators, such as a broadcast."""
+    text = (
+        "import torch, triton, triton.language as tl\n\n"
+        "@triton.jit\ndef kernel(x, o, n, B: tl.constexpr):\n"
+        "    i = tl.program_id(0) * B + tl.arange(0, B)\n"
+        "    tl.store(o + i, tl.load(x + i, i < n) + 1.0, i < n)\n\n"
+        "def exp(x):\n    x, = torch.broadcast_tensors(x)\n    o = torch.empty_like(x)\n"
+        "    kernel[(triton.cdiv(x.numel(), 256),)](x, o, x.numel(), B=256)\n    return o\n"
+    )
+    with torch.inference_mode():
+        x = torch.linspace(-3, 5, 1000)
+        assert torch.equal(mine(tmp_path / "mine.py", text)(x), x + 1)
+        computing = text.replace("x, = torch.broadcast_tensors(x)", "x = torch.nn.functional.softplus(x)")
+        with pytest.raises(NotLowered, match=r"computes with torch\.softplus"):
+            mine(tmp_path / "computing.py", computing)(x)
+
+
 def test_the_adam_step() -> None:
     report = run(
         Selection(

@@ -107,6 +107,8 @@ def assert_accurate(fn: Callable[..., Any], kernel: str, **options: Any) -> None
         if not testing:
             raise
         pytest.skip(str(why))
+    except UsageError as error:  # raised here, without what lies between
+        raise type(error)(str(error)) from None
     if failure:  # outside, or pytest would print what was raised before, too
         raise _failed()(failure, pytrace=False) if testing else AssertionError(failure)
 

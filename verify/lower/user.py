@@ -503,8 +503,7 @@ def _arguments(function: Callable[..., Any], label: str, target: Target) -> tupl
         texts = [f"{', '.join(kernel.tensors(scalars))} are tensors", f"{', '.join(scalars)} Python numbers"]
         raise NotLowered(told + " and ".join(texts[: 1 + bool(scalars)]))
     raise Unsuited(
-        f"{told}, but is called by position or by name with the {len(kernel.inputs)} inputs of {kernel.name}: "
-        f"{', '.join(kernel.inputs)}"
+        f"{told}, but is called by position or by name with the inputs of {kernel.name}: {', '.join(kernel.inputs)}"
     )
 
 

@@ -90,7 +90,8 @@ class Memory:
             _place(self.high), ctypes.c_long(self.low.size),
         )  # fmt: skip
         if bad >= 0:
-            where = int(address[bad])
-            near = min(self.low.tolist(), key=lambda low: abs(where - low), default=0)
-            raise Fault(f"launched a {name} of {bits // 8} x {len(words)} bytes outside its tensors: {where - near:+d} "
-                        "bytes from the begin of the nearest")  # fmt: skip
+            where, size = int(address[bad]), bits // 8 * len(words)
+            told = f"launched a {name} of {size} bytes outside its tensors"
+            ranges = zip(self.low.tolist(), self.high.tolist(), strict=True)
+            low, high = min(ranges, key=lambda one: max(one[0] - where, where + size - one[1]), default=(where, where))
+            raise Fault(f"{told}, at byte {where - low} of one of {high - low} bytes; is a mask missing?")

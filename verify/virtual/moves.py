@@ -66,6 +66,11 @@ class MovesOnly(Watching):  # type: ignore[no-untyped-call]
                 with self, KeptHere():
                     return inside(*args, **(kwargs or {}))
             name = func._schema.name.replace("::", ".")
+        elif name not in MOVES:  # in inference mode torch leaves to us what is made of other operators
+            with self:
+                made = func.decompose(*args, **(kwargs or {}))
+            if made is not NotImplemented:
+                return made
         result = func(*args, **(kwargs or {}))
         written = (args, kwargs) if func._schema.is_mutable else ()  # lists of tensors are written without a result
         leaves = (leaf for leaf in tree_leaves((result, written)) if isinstance(leaf, torch.Tensor))

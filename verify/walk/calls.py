@@ -1574,6 +1574,6 @@ def _written(
     called = f"with torch.{mode}():\n    {called}" if mode else called
     integers, some = str(bits(data[0]).dtype), "[n - 2:n + 3]" if arranged.how == "inside" else ""
     shown = f"t.where(t == t, 7).contiguous().view({integers}).flatten(){some}"
-    lines += [called, f"print(*({shown} for t in (y, plain.expand(y.shape))))"]
+    lines += [called, f"print('this call, the plain one:', *({shown} for t in (y, plain.expand(y.shape))))"]
     text = "\n".join(lines)
     return text if arranged.how == "thread" else text.replace("concurrent.futures, ", "", 1)

@@ -238,7 +238,7 @@ def _case(facts: Kernel, count: int, given: Scalars | None) -> Scalars:
     if not fitting:
         forms = dict.fromkeys(facts.tensors(case) for case in cases)
         counts = " or ".join(f"{len(names)} ({', '.join(names)})" for names in forms)
-        raise UsageError(f"--input has {count} values; {facts.name} takes {counts}")
+        raise UsageError(f"--input has {count} value{'s' * (count != 1)}; {facts.name} takes {counts}")
     return fitting[0] if given is None else dict(given)
 
 

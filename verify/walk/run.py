@@ -346,7 +346,7 @@ class _Results:
         """The cells of a task, or its part."""
         job = self.jobs[self.plan.tasks[number].job]
         if job.reason is None and not self.runs(number):  # a process may have begun it before that was known
-            job = replace(job, reason="its plain call ended in an error", kind="inapplicable")
+            job = replace(job, reason="its case ended in an error in the plain layout", kind="inapplicable")
         if job.reason is not None:
             value = fill(job, self.held, self.selection)
         elif number in self.known:
