@@ -230,6 +230,23 @@ def test_an_access_outside_the_tensors_is_told() -> None:
         run("add", torch.ones(4096), torch.ones(4096), execute=moved)
 
 
+@pytest.mark.parametrize(
+    ("at", "count", "told"),
+    [
+        (0, 2, "a load of 8 bytes outside its tensors, at byte 0 of a tensor's 4; is a mask missing?"),
+        (-8, 1, "a load of 4 bytes outside its tensors, at byte -8 of a tensor's 4; is a mask missing?"),
+        (66, 1, "a load of 4 bytes at byte 2 of a tensor's 40, whose address is no multiple of 4"),
+        (100, 2, "a load of 8 bytes outside its tensors, at byte 36 of a tensor's 40; is a mask missing?"),
+    ],
+)
+def test_where_an_access_goes_is_told(at: int, count: int, told: str) -> None:
+    held = np.zeros(32, np.uint64)  # tensors of 4 and 40 bytes, 64 apart
+    begin = held.ctypes.data
+    memory = lanes.Memory([(begin, begin + 4), (begin + 64, begin + 104)])
+    with pytest.raises(Fault, match=re.escape(told)):
+        memory.load(np.array([begin + at], np.uint64), 32, count)
+
+
 def test_a_grid_that_no_device_has_is_told() -> None:
     def moved(one: Launch) -> None:
         executed(type(one)(one.name, one.target, (1, 65536, 1), one.arguments, one.metadata, one.files))

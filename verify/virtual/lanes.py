@@ -91,7 +91,9 @@ class Memory:
         )  # fmt: skip
         if bad >= 0:
             where, size = int(address[bad]), bits // 8 * len(words)
-            told = f"launched a {name} of {size} bytes outside its tensors"
             ranges = zip(self.low.tolist(), self.high.tolist(), strict=True)
             low, high = min(ranges, key=lambda one: max(one[0] - where, where + size - one[1]), default=(where, where))
-            raise Fault(f"{told}, at byte {where - low} of one of {high - low} bytes; is a mask missing?")
+            at = f"at byte {where - low} of a tensor's {high - low}"
+            if low <= where <= high - size:
+                raise Fault(f"launched a {name} of {size} bytes {at}, whose address is no multiple of {bits // 8}")
+            raise Fault(f"launched a {name} of {size} bytes outside its tensors, {at}; is a mask missing?")
