@@ -247,6 +247,17 @@ def test_json_on_standard_output_is_json_only(running: Any, capsys: pytest.Captu
         assert "51.5%" in err
 
 
+def test_a_run_says_that_a_function_is_judged_as_every_kernel(
+    running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One named `exp` was compared with the arc tangent, the softmax and others, to no warning."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def exp(x):\n    return x.exp()\n")
+    running(report(PASSED))
+    assert invoke("run", "--lowering", "mine.py:exp") == 0
+    assert "mine.py:exp is judged as every kernel that its signature fits" in capsys.readouterr().err
+
+
 def test_run_writes_its_report_where_it_says(
     running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -311,6 +311,8 @@ def run(
     asked = tuple(k.name for k in kernels), backend, dtype, lowering, spelling, None, profile, seed
     selection = selection_of(*asked, here=engine == "local", jobs=jobs)
     selection = dataclasses.replace(selection, triples=triples_of(triples, profile))
+    for text in selection.user_lowerings:
+        complain(f"{text} is judged as every kernel that its signature fits; `verify kernel NAME` judges it as one", 0)
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     how = how_of(jobs, engine, address, shard, journal, resume, out)
     from verify.reports.run_page import run_page
