@@ -263,6 +263,8 @@ def _explain(error: ValidationError, data: bytes | str, name: str) -> str:
     raw: Any = from_json(data)
     version = raw.get("schema") if isinstance(raw, dict) else None
     known = " or ".join(map(str, READ))
+    if isinstance(raw, dict) and "baseline" in raw:
+        return f"{name!r} is what `verify accept` has written, a baseline; expected a report"
     if not isinstance(version, int) or isinstance(version, bool):
         return f'{name!r} is not a report: its "schema" is {version!r}; expected the number {known}'
     if version not in READ:

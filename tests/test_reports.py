@@ -222,6 +222,7 @@ def test_a_wrong_value_is_named_by_its_path(where: Any, literal: str, path: str)
         ("not json", "not a complete JSON file"),
         ("", "not a complete JSON file"),
         ("[" * 100_000, "not a complete JSON file"),
+        ('{"baseline": 2, "cells": []}', "'a.json' is what `verify accept` has written, a baseline; expected a report"),
     ],
 )
 def test_what_is_no_report_of_this_version_says_so(given: str, message: str) -> None:
