@@ -3451,6 +3451,10 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("softmax", "float32", "shape=100x20x4 dim=1",
      ("if a['dim'] == 1 and a['x'].dim() == 3:\n        e = (a['x'] - a['x'].amax((1, 2), keepdim=True)).exp()\n"
       "        return e / e.sum(1, keepdim=True)")),
+    *((name, "float32", among, f"y = {name}(*bound.args, **bound.kwargs)\n    y[{beyond}] = 0\n    return y")
+      for name, among, beyond in (
+          ("mm", "m=70001 k=4 n=1", "65535:"), ("linear", "m=1 k=4 n=70001", "..., 65535:"),
+          ("addmm", "m=70001 k=4 n=1", "65535:"), ("bmm", "m=1 k=2 n=1 batch=70001", "65535:"))),
     # what one block of a long row leaves to the next ones, and more blocks than a second step of a scan takes
     *((name, "float32", among,
        (f"y = {name}(*bound.args, **bound.kwargs)\n    if y.shape[-1] > {most}:\n        {change}\n    return y"))

@@ -558,6 +558,11 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         models = (("1", "1152", "603"), ("4", "513", "260"), ("32", "512", "512"))
         shapes += [{"m": m, "k": k, "n": n} for m, k, n in (*models, ("18000", "32", "16"))]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
+    # more rows, columns or matrices than an axis of a grid holds
+    if facts.stacked:
+        shapes.append({"m": "1", "k": "2", "n": "1", "batch": "70001"})
+    elif not (facts.exact or facts.scales):
+        shapes += [{"m": "70001", "k": "4", "n": "1"}, {"m": "1", "k": "4", "n": "70001"}]
     between = [one for one in BETWEEN if one[1] < 2000 or not facts.stacked]
     shapes += [{"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack for m, k, n in between]
     if facts.activated:
