@@ -165,8 +165,8 @@ def test_a_process_that_leaves_late_is_replaced(three: Any, monkeypatch: pytest.
 def test_a_cluster_that_loses_all_that_could_work_is_not_waited_for(
     three: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    own = three.add_node(num_cpus=1, resources={"mps": 1})
-    stream = ended(process, [[0, 1, 2]], Cluster(three.address, print), {"mps": 1.0}, 1, known)
+    own = three.add_node(num_cpus=1, resources={"apart": 1})
+    stream = ended(process, [[0, 1, 2]], Cluster(three.address, print), {"apart": 1.0}, 1, known)
     assert next(stream).number == 0
     three.remove_node(own, allow_graceful=False)
     monkeypatch.setattr(cluster, "START", 2.0)

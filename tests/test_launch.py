@@ -621,7 +621,7 @@ def test_a_file_that_does_not_parse_is_told_before_torch_is_imported(tmp_path: P
 @pytest.mark.parametrize("signature", ["a, b", "a, b, w, x", "a, b, *, u", ""])
 def test_wrong_arity(write: Callable[[str], Path], kernel: Kernel, signature: str) -> None:
     lowering = user_lowering(f"{write(f'def lerp({signature}): return a')}:lerp")
-    with pytest.raises(UsageError, match=r"mine\.py:lerp takes \(.*\), but is called .* 3 inputs of lerp: a, b, w"):
+    with pytest.raises(UsageError, match=r"mine\.py:lerp takes \(.*\), but is called .* the inputs of lerp: a, b, w"):
         lowering.build(target(kernel))
 
 
