@@ -154,14 +154,13 @@ def scans(place: Place) -> Order | None:
         each = storage if storage.bits == 16 else wide
         if place.rows == 1:  # whichever dimension it lies along (scan_dim, ScanUtils.cuh)
             text = f"cub's decoupled look-back in {each.name}, tiles of {TILE} or more (DeviceScan, agent_scan.cuh)"
-            return Order("any", each, paths=_looking_back, text=text)
+            return Order("any", each, paths=_looking_back, adjacent=True, text=text)
         if place.last:
             threads = inner_threads(place.rows, place.n)
             levels = threads.bit_length() + 1
             text = f"Sklansky's scan of blocks of {2 * threads} in {each.name} (ScanUtils.cuh)"
-            return Order(
-                "any", each, paths=lambda counts: (((counts - 1) / (2 * threads)).floor() + 1) * levels, text=text
-            )
+            paths = lambda counts: (((counts - 1) / (2 * threads)).floor() + 1) * levels  # noqa: E731
+            return Order("any", each, paths=paths, adjacent=True, text=text)
         return Order("sequential", each, text=f"sequential in {each.name} (ScanUtils.cuh)")
     return anything(place) if place.lowering != "eager" else None
 

@@ -254,6 +254,47 @@ def test_integers_that_fit_are_added_exactly_in_any_order(
     assert Fraction(float(y.tensor)) == sum(map(Fraction, values[0].tolist()))
 
 
+@given(
+    data=st.data(), accumulator=st.sampled_from([F16, BF16, F32]), n=st.integers(1, 60),
+    kind=st.sampled_from(["any", "sequential"]), over=st.booleans(), places=st.integers(-8, 3),
+)  # fmt: skip
+@settings(max_examples=200)
+def test_scans_are_exact_where_sums_of_consecutive_terms_fit(
+    data: st.DataObject, accumulator: Any, n: int, kind: str, over: bool, places: int
+) -> None:
+    """Between numbers that fit, whichever pairs are combined first, however large the sum of magnitudes; in an order
+    of any terms, and where a sum is one bit too long, it is not called so."""
+    most = ((1 << accumulator.precision) - 1) // 2 << int(over)
+    heights = data.draw(st.lists(st.integers(-most, most), min_size=n, max_size=n))
+    if over:
+        heights = [most, -most + 1, *heights[2:]]
+    terms = [b - a for a, b in itertools.pairwise([0, *heights])]
+    x = torch.tensor([terms], dtype=torch.float64) * 2.0**places
+    rough = Roundoff(F64, F64, DOCUMENTED)
+    order = Order(kind, accumulator, adjacent=kind == "any")
+    found = rough.cumsum(rough.given(x), order).error[0]
+    unit = Fraction(2) ** places
+
+    def combined(start: int, end: int) -> Fraction:
+        """Of consecutive terms, at random."""
+        if end - start == 1:
+            return terms[start] * unit
+        cut = end - 1 if kind == "sequential" else data.draw(st.integers(start + 1, end - 1))
+        return accumulator.fraction(accumulator.round(combined(start, cut) + combined(cut, end)))
+
+    for i in range(n) if n < 12 else (n // 2, n - 1):
+        exact = Fraction(sum(terms[: i + 1])) * unit
+        if float(found[i]) == 0:
+            assert combined(0, i + 1) == exact
+        else:
+            assert over and i
+    if over and n > 1:
+        assert float(found[1]) > 0
+    loose = rough.cumsum(rough.given(x), Order("any", accumulator)).error[0]
+    if sum(map(abs, terms)) >= 1 << accumulator.precision and any(term % 2 for term in terms):
+        assert float(loose[-1]) > 0
+
+
 def test_what_does_not_fit_is_not_called_exact() -> None:
     _, rough = systems(F32, F32)
     for accumulator, n in ((F16, 1 << 12), (BF16, 1 << 9), (F32, 1 << 20)):

@@ -33,6 +33,7 @@ class Order:
 
     paths       paths(counts) -> combinations on the longest path of a result of so many terms (float64 tensors),
                 for the orders of known code: kind 'any' with fewer combinations
+    adjacent    whether each partial result is one of consecutive terms, as those of an associative scan are
     text        its name in a bound's source; made from the other fields where empty
     """
 
@@ -40,6 +41,7 @@ class Order:
     accumulator: Format
     block: int = 0
     paths: Callable[[Tensor], Tensor] | None = None
+    adjacent: bool = False
     text: str = ""
 
     def __post_init__(self) -> None:
@@ -47,6 +49,8 @@ class Order:
             raise ValueError(f"order {self.kind!r}; expected one of {', '.join(KINDS)}")
         if (self.kind == "blocked") != (self.block > 0):
             raise ValueError(f"order {self.kind} with a block of {self.block}; a block belongs to 'blocked' alone")
+        if self.adjacent and self.kind != "any":
+            raise ValueError(f"order {self.kind} with adjacent terms; expected 'any': of the others it is known")
         if self.paths is not None and self.kind != "any":
             raise ValueError(f"order {self.kind} with paths of its own; expected 'any'")
 

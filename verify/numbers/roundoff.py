@@ -92,10 +92,6 @@ class Rough(Arithmetic, Comparing):
         """Where the computed number is mid, and so is the exact one."""
         return (self.rad == 0) & (self.error == 0)
 
-    def at(self, place: int) -> Rough:
-        """The value at one place of the first axis."""
-        return replace(self, mid=self.mid[place], rad=self.rad[place], error=self.error[place])
-
     def __neg__(self) -> Rough:
         return replace(self, mid=-self.mid, positive=False)
 
@@ -446,20 +442,26 @@ class Roundoff:
         return x.n._summed(x, order, count, mid, rad, size, finest, lambda t: t.sum(-1, keepdim=True))
 
     def cumsum(self, a: Operand, order: Order | None = None) -> Rough:
-        """Inclusive prefix sums, as `sum`."""
+        """Inclusive prefix sums, as `sum`. Where partial sums are those of consecutive terms, each is the difference of
+        two prefix sums."""
         order = order or Order("any", self.compute)
         x = _wide(self.at(order.accumulator).value(a))
         count = torch.arange(1, x.mid.shape[-1] + 1, dtype=torch.float64, device=x.mid.device).expand_as(x.mid)
         size = x.mid.abs().cumsum(-1)
         finest = -running(-last_bit(x.mid))
         rad = torch.where(below(size, finest, 53), 0.0, _growth(count, U) * size) + x.rad.cumsum(-1) * UP
-        return x.n._summed(x, order, count, x.mid.cumsum(-1), _up(rad), size, finest, lambda t: t.cumsum(-1))
+        mid, most = x.mid.cumsum(-1), None
+        if order.adjacent or order.kind == "sequential":
+            high, low = running(mid.clamp(min=0.0)), running(-mid.clamp(max=0.0))
+            most = torch.where(rad == 0, high + low, math.inf)
+        return x.n._summed(x, order, count, mid, _up(rad), size, finest, lambda t: t.cumsum(-1), most)
 
     def _summed(
         self, x: Rough, order: Order, count: Tensor, mid: Tensor, rad: Tensor, size: Tensor, finest: Tensor,
-        over: Callable[[Tensor], Tensor],
+        over: Callable[[Tensor], Tensor], most: Tensor | None = None,
     ) -> Rough:  # fmt: skip
-        """size: float64's own sum of |mid|, exact below 2^53 times the finest unit 2^finest of the terms."""
+        """size: float64's own sum of |mid|, exact below 2^53 times the finest unit 2^finest of the terms. most: no
+        partial sum is larger."""
         grown = 1.0 + 4 * (float(x.mid.shape[-1]) + 1) * U  # of float64's own sums of numbers that are not negative
         carried, steps = over(x.error) * grown, order.steps(count)
         total = (size + over(x.rad) + over(x.error)) * grown
@@ -471,9 +473,10 @@ class Roundoff:
                 running, highest = running[..., -1:], highest[..., -1:]
             error, reach = torch.minimum(error, running), torch.minimum(reach, highest)
         error = _up(error + steps * self.flush)
-        exact = (carried == 0) & (over(x.rad) == 0) & below(size, finest, self.compute.precision)
+        most = size if most is None else torch.minimum(size, most)
+        exact = (carried == 0) & (over(x.rad) == 0) & below(most, finest, self.compute.precision)
         if not self.flush:
-            error = torch.where(exact, 0.0, error)
+            error, reach = torch.where(exact, 0.0, error), torch.where(exact, most, reach)
         beyond = (reach * UP >= _overflow(self.compute)) | error.isnan()
         return Rough(self, mid, rad, torch.where(beyond, math.inf, error), x.positive)
 

@@ -63,10 +63,6 @@ class Blocks:
 
 def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Tensor, Tensor]:
     """mid, rad and error of (..., m, k) times (..., k, n)."""
-    if x.mid.dim() > 2:
-        found = [product(n, x.at(i), y.at(i), blocks) for i in range(len(x.mid))]
-        mid, rad, error = (torch.stack(t) for t in zip(*found, strict=True))
-        return mid, rad, error
     k, unit = x.mid.shape[-1], blocks.unit
     left, right = x.size + x.error, y.size + y.error
     grown = 1.0 + 8 * (k + 2) * U64
@@ -93,8 +89,9 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
         error, sums = torch.zeros_like(mid), torch.zeros_like(mid)
         for start in range(0, k, unit.terms):
             part = slice(start, start + unit.terms)
-            top = torch.maximum(largest_products(tall[:, part], wide[part]), sums.abs() + error + own + carried)
-            sums = sums + x.mid[:, part] @ y.mid[part]
+            found = largest_products(tall[..., part], wide[..., part, :])
+            top = torch.maximum(found, sums.abs() + error + own + carried)
+            sums = sums + x.mid[..., part] @ y.mid[..., part, :]
             error = error + cut * top.clamp(min=2.0**SINGLE.emin) + kept * (sums.abs() + own + carried + error) + least
             error = error * UP
     span = most = torch.zeros_like(mid)
@@ -104,8 +101,8 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
     if k:
         finest = last_bits(x.mid, y.mid)
         fewest = min(unit.fraction + 1, bits + 1, result.precision)
-        exact = (carried == 0) & (x.rad.amax() == 0) & (y.rad.amax() == 0)
-        exact = exact & below(whole, finest, fewest)
+        spread = torch.maximum(*(t.rad.amax((-2, -1), keepdim=True) for t in (x, y)))
+        exact = (carried == 0) & (spread == 0) & below(whole, finest, fewest)
         exact = exact & (finest >= result.emin - result.mantissa_bits)
         if blocks.stored:
             exact &= below(span, finest, n.storage.precision) & (finest >= n.storage.emin - n.storage.mantissa_bits)
@@ -129,12 +126,12 @@ def _growth(count: int, u: float) -> float:
 def _running(x: Tensor, y: Tensor, rad: Tensor, before: int) -> tuple[Tensor, Tensor, Tensor]:
     """Of the sums S up to each cut, 0 and the whole among them: the largest less the least, the largest magnitude, and
     the sum of magnitudes but the last. rad: what the sums may be off by."""
-    total = x.new_zeros((x.shape[0], y.shape[1]))
+    total = x[..., :0] @ y[..., :0, :]
     least, most, sums = (torch.zeros_like(total) for _ in range(3))
-    cuts = [*range(before, x.shape[1], LEAST), x.shape[1]]
+    cuts = [*range(before, x.shape[-1], LEAST), x.shape[-1]]
     for start, end in pairwise([0, *cuts] if before else cuts):
         sums += total.abs() + rad
-        total += x[:, start:end] @ y[start:end]
+        total += x[..., start:end] @ y[..., start:end, :]
         torch.minimum(least, total, out=least)
         torch.maximum(most, total, out=most)
     return most - least + 2 * rad, torch.maximum(most, -least) + rad, sums
