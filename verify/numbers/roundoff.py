@@ -92,6 +92,10 @@ class Rough(Arithmetic, Comparing):
         """Where the computed number is mid, and so is the exact one."""
         return (self.rad == 0) & (self.error == 0)
 
+    def at(self, place: int) -> Rough:
+        """The value at one place of the first axis."""
+        return replace(self, mid=self.mid[place], rad=self.rad[place], error=self.error[place])
+
     def __neg__(self) -> Rough:
         return replace(self, mid=-self.mid, positive=False)
 
