@@ -75,6 +75,8 @@ def bits(found: Any) -> list[Tensor]:
 
 
 def require_same(function: Callable[..., Any], arguments: list[Any], facts: dict[str, Any]) -> None:
+    function(*arguments, **facts)
+    cpp.settled()
     compiled, defined = bits(function(*arguments, **facts)), bits(inspect.unwrap(function)(*arguments, **facts))
     assert len(compiled) == len(defined)
     for a, b in zip(compiled, defined, strict=True):
@@ -104,6 +106,31 @@ def test_what_is_compiled_has_the_same_bits(name: str) -> None:
     called = {"exp2", "log", "log2", "log10", "log1p", "rsqrt", "sqrt", "asin", "acos", "acosh", "asinh", "atanh"}
     for (_, _, told), found in mine.items():
         assert found is not None or called & {value for _, _, value in told}, told
+
+
+@pytest.mark.skipif(native.host() is None, reason="there is no C++ compiler")
+def test_nobody_waits_for_what_is_compiled(tmp_path: Path) -> None:
+    """Tensors serve meanwhile; a process that ends leaves no part of a file, and several compile each thing once."""
+    told, compiler = tmp_path / "told", tmp_path / "g++"
+    compiler.write_text(
+        f'#!/bin/sh\ncase "$*" in *-shared*) echo x >> {told}; sleep 4;; esac\n'
+        f'exec {shutil.which("g++") or "c++"} "$@"\n'
+    )
+    compiler.chmod(0o755)
+    code = """
+import time, torch
+from verify.numbers import cpp, grid
+x, began = torch.arange(1.0, 9.0, dtype=torch.float64), time.perf_counter()
+assert grid.last_bit(x).tolist() == [0, 1, 0, 2, 0, 1, 0, 3]
+assert time.perf_counter() - began < 3 and len(cpp._HOSTED) == 2, cpp._HOSTED
+"""
+    given = os.environ | {"CXX": str(compiler), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    rest = "\ncpp.settled()\nassert None not in cpp._HOSTED.values()"
+    command = [sys.executable, "-c"]
+    for done in [subprocess.Popen([*command, text], env=given) for text in (code, code + rest, code + rest)]:
+        assert done.wait() == 0
+    assert sorted(path.suffix for path in (tmp_path / "ulproof").iterdir()) == [".json", ".json", ".so", ".so"]
+    assert told.read_text().split() == ["x", "x"]
 
 
 def test_all_of_them_are_tried() -> None:
@@ -151,6 +178,7 @@ def test_what_calls_a_library_is_not_compiled() -> None:
         hosted = cpp.on_host(lambda x, function=function: function(x) * 2.0)
         x = doubles(99, 10)
         assert torch.equal(hosted(x).nan_to_num(), (function(x) * 2.0).nan_to_num())
+    cpp.settled()
     assert [found for key, found in cpp._HOSTED.items() if "test_on_host" in key[0].__module__] == [None, None]
 
 

@@ -203,7 +203,7 @@ def test_what_inductor_asks_and_compiles_first_is_done_beside(
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    standby.prepare("torch._inductor.compile_fx")
+    standby.prepare("torch._inductor.codegen.cpp")
     cached = tmp_path / f"torchinductor_{getpass.getuser()}"
     done, headers = cached / f"ulproof-{torch.__version__}", cached / "precompiled_headers"
     until = time.monotonic() + 120

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -184,7 +184,8 @@ def selection_of(
     ensure_known("profile", [profile], PROFILES)
     given, setting = scalars_of(scalars), setting_of(settings or ())
     _distinct([text for text in lowerings or () if is_file(text)])
-    begin(lowerings, here=here, jobs=jobs, compiling=len(kernels) > 1 and not lowerings)
+    compiling = () if len(kernels) == 1 or lowerings else ("cpu",) if not backends else tuple(backends)
+    begin(lowerings, here=here, jobs=jobs, compiling=compiling)
     from verify.processes import start
 
     with start.importing():
@@ -205,11 +206,11 @@ def selection_of(
 
 
 def begin(
-    lowerings: Iterable[str] | None, *, here: bool = True, jobs: int | None = 1, compiling: bool = False
+    lowerings: Iterable[str] | None, *, here: bool = True, jobs: int | None = 1, compiling: Collection[str] = ()
 ) -> None:  # fmt: skip
     """Examine the users' files among the lowerings, and let the processes that the run will take import torch while
     this one does. here: whether they are of this machine; jobs: how many processes do the jobs, None: as many as
-    pay; compiling: whether they are to import Inductor too."""
+    pay; compiling: the backends for which they are to import Inductor too."""
     from verify import backends, native
     from verify.lower.user import examine
     from verify.processes import standby
@@ -218,7 +219,8 @@ def begin(
     for text in own:
         examine(text)
     if here and (own or (jobs != 1 and (jobs or backends.cores()) > 1)):
-        standby.prepare(*["torch._inductor.compile_fx"][:compiling])
+        modules = ["torch._inductor.compile_fx"] if compiling else []
+        standby.prepare(*modules, *(["torch._inductor.codegen.cpp"] if "cpu" in compiling else []))
     if here:
         native.begin()
 

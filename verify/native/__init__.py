@@ -6,6 +6,7 @@ that the checker's own code takes to compile, Triton too, is counted by `compili
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import fcntl
 import functools
@@ -20,9 +21,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -36,7 +38,7 @@ class Unsupported(Exception):
     """The function cannot be compiled: the reason. Tensors compute it."""
 
 
-_spent = [0.0]
+_spent = threading.local()
 
 
 @contextmanager
@@ -46,12 +48,12 @@ def compiling() -> Iterator[None]:
     try:
         yield
     finally:
-        _spent[0] += time.perf_counter() - began
+        _spent.seconds = compiled_for() + time.perf_counter() - began
 
 
 def compiled_for() -> float:
-    """Seconds that this process has spent in `compiling` so far."""
-    return _spent[0]
+    """Seconds that this thread has spent in `compiling` so far."""
+    return getattr(_spent, "seconds", 0.0)
 
 
 @functools.cache
@@ -118,17 +120,73 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
     if not target.exists():
         include = [f"-I{header.parent}"] if header else []
         libraries = ["-lmvec"] if "_ZGV" in source else []
-        with written_at_once(target) as partial, compiling():
-            command = [compiler, *flags, *include, "-shared", "-o", str(partial), "-x", "c++", "-", "-x", "none"]
-            done = subprocess.run(
-                [*command, *libraries, "-lm"], input=source, capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                raise Unsupported(f"{compiler} failed: {done.stderr.strip()[:400]}")
+        with compiling(), _alone(target) as missing:
+            if missing:
+                _compile([compiler, *flags, *include], source, target, [*libraries, "-lm"])
     try:
         return ctypes.CDLL(str(target))
     except OSError as problem:
         raise Unsupported(str(problem)) from problem
+
+
+def _compile(command: Sequence[str], source: str, target: Path, libraries: Sequence[str]) -> None:
+    with written_at_once(target) as partial:
+        whole = [*command, "-shared", "-o", str(partial), "-x", "c++", "-", "-x", "none", *libraries]
+        done = subprocess.run(whole, input=source, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unsupported(f"{command[0]} failed: {done.stderr.strip()[:400]}")
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """One process at a time; whether the file is still to be made."""
+    lock = path.with_suffix(".lock")
+    with lock.open("w") as file:
+        with suppress(OSError):  # a file system without locks: it may be made twice
+            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, also by a death
+        try:
+            yield not path.exists()
+        finally:
+            lock.unlink(missing_ok=True)  # whoever waits for it finds the file
+
+
+_tasks: SimpleQueue[Callable[[], Any]] = SimpleQueue()
+
+
+def later(task: Callable[[], T]) -> Future[T]:
+    """What `task` gives, by a thread that does one after another, while this one goes on."""
+    found: Future[T] = Future()
+
+    def do() -> None:
+        try:
+            found.set_result(task())
+        except Exception as error:
+            found.set_exception(error)
+
+    _tasks.put(do)
+    _thread()
+    return found
+
+
+@functools.cache
+def _thread() -> threading.Thread:
+    """That of `later`. At the exit what it does is waited for, what it would do next is left."""
+
+    def work() -> None:
+        while (task := _tasks.get()) is not leave:
+            task()
+
+    def leave() -> None:
+        while not _tasks.empty():
+            with suppress(Empty):
+                _tasks.get_nowait()
+        _tasks.put(leave)
+        thread.join()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    atexit.register(leave)
+    return thread
 
 
 def confirmed(question: str, find: Callable[[], bool]) -> bool:
@@ -141,9 +199,8 @@ def confirmed(question: str, find: Callable[[], bool]) -> bool:
         return find()
     if path.exists():
         return True
-    with path.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, also by a death
-        found = path.exists() or find()
+    with _alone(path) as missing:
+        found = not missing or find()
         if found:
             path.touch()
     return found
@@ -203,9 +260,10 @@ def _early_host() -> None:
 @functools.cache
 def host() -> ctypes.CDLL | None:
     """The functions of host.cpp; None where they cannot be compiled."""
-    for thread in _early:
-        if thread is not threading.current_thread():
-            thread.join()
+    with compiling():
+        for thread in _early:
+            if thread is not threading.current_thread():
+                thread.join()
     try:
         library = build((HERE / "host.cpp").read_text(), "-O3", ("-fopenmp-simd",))
     except Unsupported:

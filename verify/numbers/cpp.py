@@ -13,6 +13,8 @@ import json
 import platform
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -210,7 +212,7 @@ def _traced(function: Callable[..., Any], dtypes: Sequence[torch.dtype], paramet
 
 def on_host(function: F) -> F:
     """A pure element function of tensors that broadcast, of numbers, and of facts by keyword, which gives a tensor or a
-    tuple of them: compiled for tensors on the host, with the same bits.
+    tuple of them: compiled for tensors on the host, with the same bits. Until that is done it is the function itself.
 
     A number, or a tensor of no dimension, may be another one in each call; None stands for an argument that is not
     there. Facts are compiled in; one that is no number, name or format stands for its class. Without a compiler, on
@@ -233,7 +235,9 @@ def on_host(function: F) -> F:
         if key not in _HOSTED:
             _HOSTED[key] = _hosted(function, kinds, facts)
         made = _HOSTED[key]
-        if made is None:
+        if isinstance(made, Future) and made.done():
+            made = _HOSTED[key] = made.result()
+        if made is None or isinstance(made, Future):
             return function(*given, **facts)
         run, single = made
         if any(t.shape != inputs[0].shape for t in inputs):
@@ -247,10 +251,18 @@ def on_host(function: F) -> F:
 
 #: Facts that are compiled in as they are.
 NAMED = (bool, int, float, str, Format)
-_HOSTED: dict[Any, tuple[Run, bool] | None] = {}  # what was compiled, None where it could not be
+Hosted = tuple[Run, bool] | None  # what was compiled, None where it could not be
+_HOSTED: dict[Any, Hosted | Future[Hosted]] = {}
 
 
-def _hosted(function: Callable[..., Any], kinds: Sequence[Any], facts: Mapping[str, Any]) -> tuple[Run, bool] | None:
+def settled() -> None:
+    """Wait for what is being compiled."""
+    for key, made in _HOSTED.items():
+        if isinstance(made, Future):
+            _HOSTED[key] = made.result()
+
+
+def _hosted(function: Callable[..., Any], kinds: Sequence[Any], facts: Mapping[str, Any]) -> Hosted | Future[Hosted]:
     """The function with arguments of these kinds: tensors of a dtype, numbers, or none. What was made of one of this
     folder is kept, so that the next process need not trace it."""
     dtypes = [kind for kind in kinds if isinstance(kind, torch.dtype)]
@@ -261,33 +273,42 @@ def _hosted(function: Callable[..., Any], kinds: Sequence[Any], facts: Mapping[s
         return function(*given, **facts)
 
     told = {name: repr(v) if isinstance(v, NAMED) else type(v).__qualname__ for name, v in facts.items()}
+    mine = Path(function.__code__.co_filename).parent == HERE
     try:
         path = native.kept(f"{function.__module__} {function.__qualname__} {[*map(str, kinds)]} {told} {_digest()}")
-        mine = Path(function.__code__.co_filename).parent == HERE
-        try:
-            about = json.loads(path.read_text()) if mine else {}
-            library = about["library"] and ctypes.CDLL(str(path.with_name(about["library"])))
-        except (OSError, ValueError, KeyError):
-            about, library = _made(*_traced(laid, dtypes, sum(kind is float for kind in kinds)))
+        with suppress(OSError, ValueError, KeyError):
             if mine:
-                with native.written_at_once(path) as partial:
-                    partial.write_text(json.dumps(about))
-        if not library:
-            return None
-        outputs = [getattr(torch, name) for name in about["outputs"]]
-        return _caller(library, len(dtypes), outputs), about["single"]
+                return _loaded(json.loads(path.read_text()), path.parent, len(dtypes))
+        graph, single = _traced(laid, dtypes, sum(kind is float for kind in kinds))
     except (Unsupported, OSError):
         return None
+    return native.later(lambda: _made(graph, len(dtypes), single, path if mine else None))
 
 
-def _made(graph: Graph, single: bool) -> tuple[dict[str, Any], ctypes.CDLL | None]:
-    """What is kept of a compiled graph, and the library, None where tensors are to serve."""
-    reached = (graph.nodes[p].op for p in graph.reached(list(graph.outputs.values())))
-    if not {"lib", "sqrt"}.isdisjoint(reached):  # MKL's square root, which torch has, does not round correctly
-        return {"library": ""}, None
-    library = build(_columns_source(graph, list(graph.kinds.values())))
-    outputs = [str(kind).removeprefix("torch.") for kind in graph.kinds.values()]
-    return {"library": Path(library._name).name, "outputs": outputs, "single": single}, library
+def _loaded(about: Mapping[str, Any], folder: Path, count: int) -> Hosted:
+    """What was kept of a function of so many tensors. Raises OSError, KeyError."""
+    if not about["library"]:
+        return None
+    library = ctypes.CDLL(str(folder / about["library"]))
+    return _caller(library, count, [getattr(torch, name) for name in about["outputs"]]), about["single"]
+
+
+def _made(graph: Graph, count: int, single: bool, path: Path | None) -> Hosted:
+    """What is compiled of a graph, None where tensors are to serve. path: where what `_loaded` takes is to be kept."""
+    reached = {graph.nodes[p].op for p in graph.reached(list(graph.outputs.values()))}
+    about: dict[str, Any] = {"library": ""}
+    folder = Path()
+    try:
+        if reached.isdisjoint({"lib", "sqrt"}):  # MKL's square root, which torch has, does not round correctly
+            library = Path(build(_columns_source(graph, list(graph.kinds.values())))._name)
+            outputs = [str(kind).removeprefix("torch.") for kind in graph.kinds.values()]
+            about, folder = {"library": library.name, "outputs": outputs, "single": single}, library.parent
+        if path is not None:
+            with native.written_at_once(path) as partial:
+                partial.write_text(json.dumps(about))
+        return _loaded(about, folder, count)
+    except (Unsupported, OSError):
+        return None
 
 
 @functools.cache

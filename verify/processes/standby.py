@@ -57,7 +57,7 @@ with importing(), contextlib.suppress(ImportError):
             importlib.import_module(name)
 if sys.argv[2:] and standby.opened():
     os.execv(sys.executable, sys.orig_argv[: -len(sys.argv[2:])])
-if "torch._inductor.compile_fx" in sys.argv[2:]:
+if "torch._inductor.codegen.cpp" in sys.argv[2:]:
     standby.aside("verify.lower.pytorch:prepare", int(sys.argv[1]))
 standby.stand(int(sys.argv[1]))
 """
