@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import lzma
 import os
 import sys
@@ -88,6 +89,7 @@ def _scan_lines(path: Path, take: Callable[[Cell, Report], T]) -> tuple[Report, 
             head = next(read).rstrip()
             if not head.replace(b" ", b"").endswith(b'"cells":['):
                 return None
+            json.loads(head + b"]}", object_pairs_hook=_once)
             report = Report.model_validate_json(head + b"]}")
             while (line := next(read).rstrip()) != b"]}":
                 if not due:
@@ -127,9 +129,20 @@ def parse(data: bytes | str, name: str) -> Report:
 
     try:
         with no_collection():
-            return Report.model_validate_json(data)
+            found = Report.model_validate_json(data)
+            json.loads(data, object_pairs_hook=_once)
+            return found
     except ValidationError as error:
         raise UsageError(_explain(error, data, name)) from None
+    except ValueError as error:
+        raise UsageError(f"{name!r} is no report: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    """No JSON object names a thing twice: the last of two would hide the first. Raises ValueError."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        [twice, *_] = [name for k, (name, _) in enumerate(pairs) if any(name == other for other, _ in pairs[:k])]
+        raise ValueError(f"an object has {twice!r} twice; expected each name once")
 
 
 def write(report: Report, path: str | Path) -> None:

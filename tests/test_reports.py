@@ -275,6 +275,19 @@ def test_a_cell_that_contradicts_itself_is_refused(changes: dict[str, Any], mess
         Report.model_validate(report(cell(**changes)))
 
 
+@pytest.mark.parametrize("name", ["cells", "seed"])
+@pytest.mark.parametrize("spaced", [False, True])
+def test_what_an_object_says_twice_is_refused(tmp_path: Path, name: str, spaced: bool) -> None:
+    """The last of two lists of cells hid the first, which failed."""
+    path = tmp_path / "r.json"
+    told = text(report_of(cell_of({"normal": region()})))
+    first = f'{{"{name}":{json.dumps(json.loads(told)[name])},'
+    path.write_text((first + told[1:]).replace("\n", " " if spaced else "\n"))
+    for read in (store.read, lambda path: store.scan(path, lambda cell: cell)):
+        with pytest.raises(UsageError, match=f"an object has '{name}' twice"):
+            read(path)
+
+
 def test_duplicate_cells_are_refused_by_name() -> None:
     with pytest.raises(ValidationError, match=r"cells\[2\] repeats addcmul inductor"):
         Report.model_validate(report(cell(), cell(dtype="float16"), cell(status="exceeds-bound")))
