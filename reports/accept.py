@@ -78,9 +78,7 @@ def accept(
     show, with `reason`. Cells that the reports lack are kept, unless `prune`. Nothing is written where anything is
     refused; each file is replaced as a whole. Another `accept` into the folder waits. Raises UsageError and Refused.
     """
-    if not str(root):
-        raise UsageError("the baseline's folder has no name: '' was given; '.' is this folder")
-    root = Path(root)
+    root = baseline.folder(root)
     with _alone(root):
         return _accept(paths, root, allow, reason, prune)
 

@@ -407,6 +407,13 @@ def path_of(root: Path, device: Device, profile: str) -> Path:
     return path
 
 
+def folder(name: str | Path) -> Path:
+    """The folder of baselines of that name. Raises UsageError for no name, which is not the current folder."""
+    if not str(name):
+        raise UsageError("the baseline's folder has no name: '' was given; '.' is this folder")
+    return Path(name)
+
+
 def ensure_folder(root: Path) -> None:
     """Raise UsageError unless `root` is a readable folder."""
     try:

@@ -153,7 +153,9 @@ def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Em
     pool.columns["device"], devices = _devices(sources)
     against: dict[str, Any] = {}
     if baseline is not None:
-        pool.columns["verdict"], against = _verdicts(sources, Path(baseline), pool)
+        from verify.reports.baseline import folder
+
+        pool.columns["verdict"], against = _verdicts(sources, folder(baseline), pool)
     head = {
         "reports": [_report(source) for source in sources],
         "devices": devices,

@@ -417,7 +417,7 @@ def gate(
     Cells in several reports of a device get their worst verdict. `allow` and `only` are patterns of cells' names:
     see `baseline.covers`. Raises UsageError for files that cannot be read and patterns that select nothing.
     """
-    root = Path(root)
+    root = baseline.folder(root)
     baseline.ensure_folder(root)
     for status in fail_on:
         if status not in (*ALWAYS_FAIL, *CHOICES):

@@ -1112,6 +1112,13 @@ def test_a_file_that_is_no_baseline_is_refused_in_one_line(bench: Bench, text: s
         assert (code, out) == (2, "") and problem in told and len(told.splitlines()) == 1
 
 
+def test_a_baseline_without_a_name_is_not_the_current_folder(bench: Bench) -> None:
+    report = bench.write(whole(cell_of({"normal": region()}), schema=2))
+    for command in (["gate", report], ["accept", report], ["report", report, "--html", str(bench.folder / "r.html")]):
+        assert main([*command, "--baseline", ""]) == 2
+        assert "the baseline's folder has no name" in bench.capsys.readouterr().err
+
+
 def test_a_broken_line_of_a_baseline_is_named(bench: Bench) -> None:
     value = whole()
     bench.accept(value)
