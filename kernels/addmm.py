@@ -15,7 +15,17 @@ KERNEL = products.kernel(
         bias=True,
         scalars=tuple(
             ({"alpha": alpha, "beta": beta}, {} if beta else {"data": "bias"})
-            for alpha, beta in ((1.0, 1.0), (0.7, -1.3), (2.0, 0.0), (0.0, 0.5), (0.0, 0.0), (-0.5, 1.0), (1.0, 0.5))
+            for alpha, beta in (
+                (1.0, 1.0),
+                (0.7, -1.3),
+                (2.0, 0.0),
+                (0.0, 0.5),
+                (0.0, 0.0),
+                (-0.5, 1.0),
+                (1.0, 0.5),
+                (-1.0, 1.0),
+                (0.7, 0.0),
+            )
         ),
     ),
     cases=({"alpha": 1.0, "beta": 1.0}, {"alpha": 0.7, "beta": -1.3}, {"alpha": 2.0, "beta": 0.0}),

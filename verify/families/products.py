@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
 from types import MappingProxyType
@@ -788,6 +788,15 @@ AREAS = (
 )  # fmt: skip
 TERMS = (0, 1, 8, 64, 264, 1100, 4104)
 STACKS = (1, 3, 12, 70)
+GROUPS = (("64", "32"), ("128", "64"), ("512", "128"), ("1280", "256"), ("2112", "32"))
+#: The same by which code chooses its fast paths: whole tiles or vectors of one dimension at least, beside few rows, and
+#: terms that are whole blocks, or leave a rest.
+TILED = (
+    (1, 64), (4, 128), (1, 256), (16, 64), (16, 128), (4, 32), (128, 32), (64, 64), (128, 128), (256, 8), (600, 24),
+)  # fmt: skip
+TILED_TERMS = (64, 100, 128, 512, 1100, 2200)
+TILED_STACKS = (2, 32, 130)
+TILED_GROUPS = (("128", "128"), ("256", "64"), ("512", "256"), ("2048", "32"), ("2048", "64"), ("4096", "128"))
 #: What a factor lies in, as expressions of it: itself, columns, longer rows, their second half, longer columns, and
 #: one row or column that is repeated.
 FACTORS = (
@@ -801,40 +810,60 @@ CROSSED_ELEMENTS = 1 << 18
 
 
 def _crossed(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, float]], ...]:
-    """`Composite.crossed`: sizes, data, where each tensor lies, activations and scalars."""
+    """`Composite.crossed`: sizes, those of whole tiles apart, data, where each tensor lies, activations and scalars;
+    and some that meet at three."""
+    apart: list[dict[str, Any]] = []
+    if facts.activated:
+        few = {"m": "5", "k": "128", "n": "32"}
+        for name in ("relu", "silu"):
+            apart += [few | {"activation": name, "data": "nans"}, {**few, "k": "2200", "n": "80", "activation": name}]
+        apart += [few | {"activation": "relu", "data": "bias"}, {**few, "m": "600", "k": "40", "activation": "relu"}]
+    every = (*_crossing(facts, AREAS, TERMS, STACKS), *_crossing(facts, TILED, TILED_TERMS, TILED_STACKS))
+    return (*every, *((one, {}, {}) for one in apart))
+
+
+def _crossing(
+    facts: Products, of_areas: Sequence[tuple[int, int]], of_terms: Sequence[int], stacks: Sequence[int]
+) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, float]], ...]:
     whole = 16 if facts.scales or facts.coded else 8 if facts.exact else 1
-    areas = [{"m": f"{m}", "n": f"{-(-n // whole) * whole}"} for m, n in AREAS]
-    terms = [{"k": f"{-(-k // whole) * whole}"} for k in TERMS if not (k == 1 and whole > 1)]
-    groups = (("64", "32"), ("128", "64"), ("512", "128"), ("1280", "256"), ("2112", "32"))
+    areas = [{"m": f"{m}", "n": f"{-(-n // whole) * whole}"} for m, n in of_areas]
+    terms = [{"k": f"{-(-k // whole) * whole}"} for k in of_terms if not (k == 1 and whole > 1)]
+    groups = GROUPS if of_areas is AREAS else TILED_GROUPS
     kinds = ["mixed", "extreme"] if facts.exact else ["mixed", "extreme", "special"]
     kinds += ["bias"] * facts.bias + ["nans"] * facts.activated + ["scales"] * (facts.scales or facts.coded)
     kinds += ["zeros"] * facts.coded
     repeated, shared = not (facts.exact or facts.coded), SHARED if facts.stacked else ()
     made = {name: [*FACTORS, *([text] if repeated else []), *shared] for name, text in REPEATED.items()}
     if facts.bias:
-        made["bias"] = ["t", "t[:1].expand(t.shape)", "torch.cat([t, t])[len(t) :]"]
+        made["bias"] = ["t", "t[:1].expand(t.shape)", "torch.cat([t, t])[len(t) :]", "torch.cat([t[:1], t])[1:]"]
     if facts.scales:
         made["scale_a"] = ["t", "t[:1].expand(t.shape)", "t * (t < 1)", "-t"]
         made["scale_b"] = ["t", "t[:, :1].expand(t.shape)", "t * (t < 1)"]
     if facts.coded:
-        made |= {"scale": [*FACTORS[:3]], "zero": [*FACTORS[:3], "t * 0"]}
+        one_group = "t[:1].expand(t.shape)"
+        made |= {"scale": [*FACTORS[:3], one_group], "zero": [*FACTORS[:3], one_group, "t * 0"]}
     options: list[list[dict[str, Any]]] = [
         areas,
         [{"k": k, "group": group} for k, group in groups] if facts.coded else terms,
-        [{"batch": f"{size}"} for size in STACKS] if facts.stacked else [{}],
+        [{"batch": f"{size}"} for size in stacks] if facts.stacked else [{}],
         [{"data": kind} for kind in kinds],
         [{"activation": name} for name in ACTIVATIONS] if facts.activated else [{}],
         [{**given, **scalars} for scalars, given in facts.scalars],
         *([{name: text} for text in texts] for name, texts in made.items()),
     ]
 
+    def elements(of: Mapping[str, Any]) -> int:
+        least = {"k": 0 if facts.coded else min(of_terms), "batch": min(stacks) if facts.stacked else 1}
+        m, k, n, batch = (int(of.get(name, least.get(name))) for name in ("m", "k", "n", "batch"))
+        return batch * max(m * n, m * k, k * n)
+
     def fits(of: Mapping[str, Any]) -> bool:
-        m, k, n, batch = (int(of.get(name, "1")) for name in ("m", "k", "n", "batch"))
         if of.get("activation") == "silu" and of.get("data") in ("special", "bias", "extreme"):
             return False  # nothing is stated of infinities, and small results are many to be judged in multiprecision
         if of.get("data") == "scales" and of.get("k") == "0":
             return False  # nothing is stated of infinite scales of nothing
-        return batch * max(m * n, m * k, k * n) <= CROSSED_ELEMENTS
+        some = [of] if "m" in of else [{**of, **area} for area in areas]  # of what is not there yet the least
+        return any(elements(one) <= CROSSED_ELEMENTS for one in some)
 
     return tuple(parted(one, made) for one in in_pairs(options, fits))
 
@@ -881,6 +910,8 @@ def _drawn(facts: Products, draw: Random) -> dict[str, str]:
             k, n = -(-k // group) * group, -(-n // 16) * 16
         if whole > 1 and draw.randrange(4):
             m, k, n = max(m, 17), -(-k // whole) * whole, -(-n // whole) * whole
+        m, n = (-(-size // 64) * 64 if draw.randrange(2) else size for size in (m, n))
+        k = -(-k // 64) * 64 if draw.randrange(2) and not facts.coded else k
         if batch * m * n <= DRAWN_ELEMENTS and batch * m * k * n <= DRAWN_PRODUCTS:
             break
     found = {"m": f"{m}", "k": f"{k}", "n": f"{n}"}

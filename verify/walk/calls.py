@@ -56,6 +56,7 @@ OFTEN = 20  # calls after which a lowering is warm
 #: portions are all powers of two.
 LARGE = (
     1002, 1005, 1006, 1012, 4097, *range(65536, 65536 + LANES), 70004, 100003, (1 << 17) - 1, (1 << 17) + 6,
+    (1 << 18) + 2, (1 << 18) + 6, 300010, (3 << 17) + 14,
     (1 << 20) - 1, (1 << 20) + 1,
 )  # fmt: skip
 BROADCAST = "broadcast:"  # of a user's own, every way
@@ -66,6 +67,17 @@ SHAPES = ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0), (16, 16), (8, 8, 8), (3, 
 #: Of a whole input and of others, where one size occurs twice, along which of these dimensions the others lie.
 ALONG = (((2, 5, 3, 5), (5,)), ((2, 5, 5), (2, 1, 5)), ((2, 3, 5, 5), (5, 5)))
 WIDE = 1 << 12
+NUMBER = "t[5].clone()"
+VIEWED = "views:"  # of a user's own of several inputs
+#: What code takes for dense, or for another layout, by shape: with gaps between rows, transposed, misaligned, every
+#: other column or row, of equal sizes, channels last.
+VIEWS = (
+    ((12, 8), "t[:96].view(12, 8)"), ((12, 8), "t[:192].view(12, 16)[:, :8]"), ((12, 8), "t[:96].view(8, 12).t()"),
+    ((12, 8), "t[1:97].view(12, 8)"), ((12, 8), "t[4:100].view(12, 8)"), ((12, 8), "t[:192].view(12, 8, 2)[..., 0]"),
+    ((12, 8), "t[:192].view(24, 8)[::2]"), ((8, 8), "t[:64].view(8, 8).t()"), ((48,), "t[:96][::2]"),
+    ((3, 4, 4, 4), "t[:192].view(3, 4, 4, 4).contiguous(memory_format=torch.channels_last)"),
+    ((3, 4, 4, 4), "t[:192].view(3, 4, 4, 4).transpose(1, 2)"),
+)  # fmt: skip
 DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
 #: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000, 1025)
@@ -109,6 +121,7 @@ SCALARS = (
     2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 3 * 2**33 + 1, -(2**40), 2.0**-130, 2.0**127,
     7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0, 16.0, math.e, 1.75, 20.0, 27,
     2 / 3, 3.5,
+    1e-5, -3e-5, 2.0**-20,
     1 + 2.0**-20, 2 + 2.0**-19, 0.001, 0.00100001, -0.0012, 1e-4, 1 + 2.0**-7, 1 + 2.0**-9,  # near to others
     True, 2**60 + 2**10,
 )  # fmt: skip
@@ -311,6 +324,33 @@ OWN: Mapping[str, Arranged] = {
     "a long batch of matrices transposed": Arranged("t.repeat(19)[:24000].view(2000, 3, 4).transpose(1, 2)"),
     "a row expanded to a wide matrix": Arranged("t.repeat(4)[:4096].expand(8, 4096)"),
     "a part of five dimensions": Arranged("t[:480].view(2, 4, 3, 4, 5).transpose(1, 4)[..., :2]"),
+    "misaligned by four": Arranged("t[4:1028]"),
+    "misaligned by eight": Arranged("t[8:108]"),
+    "misaligned by twelve": Arranged("t[12:116]"),
+    "one of several rows of a batch": Arranged("t[:420].view(7, 5, 12)[:, 1:2]"),
+    "dimensions in reverse": Arranged("t[:105].view(3, 5, 7).permute(2, 1, 0)"),
+    "the others of 0 dimensions, one of many": Arranged("t[5].expand(100).contiguous()", ("t[5]",)),
+    "the first of 0 dimensions, one of many": Arranged("t[5]", ("t[5].expand(100).contiguous()",)),
+    # with outputs to write, and inputs that require grad, of more than a block
+    "many outputs to write": Arranged("t.repeat(55)[:70001]", how="out"),
+    "more outputs to write": Arranged("t.repeat(235)[:300001]", how="out"),
+    "outputs to write of a large matrix transposed": Arranged("t.repeat(14)[:16770].view(129, 130).t()", how="out"),
+    "outputs to write of more dimensions": Arranged("t[:31]", ("t[:31].expand(5, 31).contiguous()",), how="out"),
+    "outputs to write of one column": Arranged(
+        "t[:33].view(33, 1)", ("t[:33].view(33, 1).expand(33, 31).contiguous()",), how="out"
+    ),
+    "outputs to write, the others broadcast": Arranged(
+        "t[:33].view(33, 1).expand(33, 31).contiguous()", ("t[:33].view(33, 1)",), how="out"
+    ),
+    "many numbers that require grad": Arranged("t.repeat(55)[:70001]", how="grad"),
+    "a large matrix transposed that requires grad": Arranged("t.repeat(14)[:16770].view(129, 130).t()", how="grad"),
+    "many numbers without grad": Arranged("t.repeat(55)[:70001]", how="no_grad"),
+    "many numbers in inference mode": Arranged("t.repeat(55)[:70001]", how="inference"),
+    "three large slices": Arranged("t.repeat(141)[:180000].view(3, 300, 200)"),
+    "one row and a large matrix": Arranged(
+        "t[:300].view(1, 300)", ("t.repeat(71)[:90000].view(300, 300)",), how="pairs"
+    ),
+    "one number and a large matrix": Arranged("t[5].clone()", ("t.repeat(71)[:90000].view(300, 300)",), how="pairs"),
     "new data in the middle": Arranged("t.repeat(40)[:50021]", how="inside"),  # of a size that no other call has
     "a matrix transposed that requires grad": Arranged("t[:1056].view(32, 33).t()", how="grad"),
     "a matrix transposed that was computed": Arranged("t[:1056].view(32, 33).t()", how="grad_computed"),
@@ -529,6 +569,7 @@ OWN: Mapping[str, Arranged] = {
 #: to ROUNDEST, for which code seldom has ways of its own, one by turns.
 ROUNDEST = 8
 MANY = Arranged("t.repeat(-(-30003 // len(t)))[:30003]")  # torch divides more among threads, by places
+GRID = Arranged("t.repeat(-(-98304 // len(t)))[:98304]")  # as many as two threads or three divide into whole vectors
 BESIDE: Mapping[int, tuple[Arranged, ...]] = {
     1: (
         MANY, Arranged("t[1:1028]"), Arranged("t[:1008].view(7, 12, 12).mT"), Arranged("t[5].clone()"),
@@ -552,6 +593,20 @@ BESIDE: Mapping[int, tuple[Arranged, ...]] = {
         Arranged("t[:512].view(2, 8, 4, 8)", ("t[:8].view(8, 1, 1)", "t[:512].view(2, 8, 4, 8)")),
     ),
 }  # fmt: skip
+
+
+#: ... and with those of SIMPLE these, with an output to write and inputs that require grad too.
+SIMPLE = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 3.0, -3.0, 4.0)
+LAID = (
+    GRID, Arranged("t[:1028:2]"), Arranged("t[:33].view(33, 1).expand(33, 31)"),
+    Arranged("t[:480].view(2, 3, 8, 10).contiguous(memory_format=torch.channels_last)"),
+    Arranged("t[:1023].clone()", how="out"), Arranged("t[:1023].clone()", how="grad"),
+)  # fmt: skip
+LAID_OF_SEVERAL = (
+    Arranged("t[:32].view(32, 1)", ("t[:1024].view(32, 32)",)),
+    Arranged("t[:32].view(1, 32)", ("t[:1024].view(32, 32)",)),
+    Arranged("t[5].clone()", ("t[:100]",)), Arranged("t[-1000:]", how="same"),
+)  # fmt: skip
 
 
 #: ... and with those for which code may have no product: a matrix whose last elements fill no block.
@@ -675,10 +730,18 @@ class Sample:
         count = telling.cumsum(0)
         rank = torch.where(telling, count, FIRST + 2 * (torch.arange(1, SIZE + 1, device=y.device) - count))
         index = index[torch.argsort(rank, stable=True)]
-        apart = {name: where.nonzero()[:ROOM, 0] for name, where in _kinds(inputs, y)} if kinds else {}
+        apart = {name: _mixed(where.nonzero()[:ROOM, 0]) for name, where in _kinds(inputs, y)} if kinds else {}
         apart = {name: places for name, places in apart.items() if len(places) >= FEW}
         held = {name: cls(tuple(t[places] for t in inputs), y[places]) for name, places in apart.items()}
         return cls(tuple(t[index] for t in inputs), y[index], held)
+
+
+def _mixed(places: Tensor) -> Tensor:
+    """In another order: in a domain's own an input may be one number for hundreds of elements."""
+    n = len(places)
+    step = next((prime for prime in (787, 797) if n % prime), 1)
+    mixed: Tensor = places[torch.arange(n, device=places.device) * step % max(n, 1)]
+    return mixed
 
 
 def _telling(y: Tensor) -> Tensor:
@@ -779,7 +842,7 @@ def call_all(
         alike = _alike_cases(target)
         neutral = bool(alike) and {*alike[0].values()} == {1.0}  # with which code takes a path of its own
         if len(sample.inputs) > 1 and dict(target.scalars) not in alike[1 + neutral :]:
-            table |= dict(_broadcast(len(sample.inputs)))
+            table |= {**dict(_broadcast(len(sample.inputs))), **dict(_viewed(len(sample.inputs)))}
     begin: dict[str, Callable[[], Underway[_One | _Doubted] | None]]
     of = {name: samples.get(name, sample) for name in table}
     paired = {name: (one, of[name]) for name, one in table.items() if one.how in ("same", "pairs")}
@@ -965,6 +1028,40 @@ def _broadcast(arity: int) -> Iterator[tuple[str, Arranged]]:
     for one, other in ALONG:
         yield _shaped([one, *[other] * (arity - 1)])
         yield _shaped([other, *[one] * (arity - 1)])
+
+
+def _viewed(arity: int) -> Iterator[tuple[str, Arranged]]:
+    """Each view of VIEWS in place of each input, beside whole ones; and beside each input that is broadcast along some
+    of its dimensions, dense, with gaps or from an odd offset: of two inputs in either order, of three in two of the
+    orders by turns, in all of them beside one number, and where both others are that view."""
+    orders = list(itertools.permutations(range(arity), 2))
+    turns = itertools.cycle(orders)
+    for shape, view in VIEWS:
+        whole = f"t[:{math.prod(shape)}].view({shape})"
+        for place in range(arity):
+            yield _named([view if k == place else whole for k in range(arity)])
+        for other in _partners(shape):
+            for place, beside in orders if other == NUMBER else itertools.islice(turns, 2):
+                yield _named([view if k == place else other if k == beside else whole for k in range(arity)])
+            for beside in () if arity < 3 else range(arity) if other == NUMBER else [next(turns)[0]]:
+                yield _named([other if k == beside else view for k in range(arity)])
+        next(turns)  # or each view would have the same places
+
+
+def _partners(shape: tuple[int, ...]) -> Iterator[str]:
+    """What is broadcast to a shape: along one dimension, or the last two, as expressions; and one number."""
+    axes = [(n, *(1 for _ in shape[k + 1 :])) for k, n in enumerate(shape)] if len(shape) > 1 else []
+    for one in (*axes, *([shape[-2:], (1, 1, *shape[-2:])] if len(shape) > 2 else [])):
+        n = math.prod(one)
+        yield f"t[:{n}].view({one})"
+        yield f"t[:{3 * n}].view({n}, 3)[:, 0].view({one})"
+        yield f"t[9:{9 + n}].view({one})"
+    yield from (NUMBER, "t[3]")
+
+
+def _named(views: Sequence[str]) -> tuple[str, Arranged]:
+    first, *others = views
+    return f"{VIEWED} {', '.join(views)}", Arranged(first, tuple(others), how="pairs")
 
 
 def _shaped(shapes: Sequence[tuple[int, ...]]) -> tuple[str, Arranged]:
@@ -1176,13 +1273,15 @@ def _judged_calls(
         ):
             found[label] = partial(_fitting, apart, on, lowering, None, reference, drawn)
         for one in (*_beside(given, arity, place), *[MATRIX] * bool(set(given.values()) & {*FACTORS})):
-            passed = [_arranged(one.of(k), t) for k, t in enumerate(ordinary.inputs if ordinary else drawn)]
-            period = len((ordinary.inputs if ordinary else drawn)[0]) if one == MANY else 0
+            of = drawn[:1] * arity if one.how == "same" else ordinary.inputs if ordinary else drawn
+            passed = [_arranged(one.of(k), t) for k, t in enumerate(of)]
+            period = len(of[0]) if one in (MANY, GRID) else 0
             if period:
                 passed = [_ended(t) for t in passed]
             shape = np.broadcast_shapes(*(t.shape for t in passed))
             every = [t.expand(shape).reshape(-1) for t in passed]
-            found[f"{label}, {one}"] = partial(_fitting, apart, on, lowering, None, reference, every, passed, period)
+            name = f"{label}, {one}{f', {one.how}' if one.how else ''}"
+            found[name] = partial(_fitting, apart, on, lowering, None, reference, every, passed, period, one.how)
         if ordinary and set(given.values()) & {*NEUTRAL}:
             some = [t[:SIZE] for t in ordinary.inputs]
             found[f"{label}, {ORDINARY} alone"] = partial(_fitting, apart, on, lowering, None, reference, some)
@@ -1190,10 +1289,12 @@ def _judged_calls(
 
 
 def _beside(given: Scalars, arity: int, place: int) -> tuple[Arranged, ...]:
-    """The calls of BESIDE for scalars, of which the place among the others decides whose turn it is."""
+    """The calls of BESIDE and LAID for scalars, of which the place among the others decides whose turn it is."""
     if not given:
         return ()
     every = BESIDE[arity]
+    if {*given.values()} <= {*SIMPLE}:
+        return (*every, *LAID, *(LAID_OF_SEVERAL if arity > 1 else ()))
     apart = all(abs(value) <= ROUNDEST and value * 4 % 1 == 0 for value in given.values())
     return every if apart else (every[place % len(every)],)
 
@@ -1326,16 +1427,18 @@ def _combined(numbers: Sequence[float], like: Tensor, arity: int) -> tuple[Tenso
 
 def _judging(
     case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any] | None, reference: Lowering | None,
-    given: Sequence[Tensor], passed: Sequence[Tensor] | None = None, period: int = 0,
+    given: Sequence[Tensor], passed: Sequence[Tensor] | None = None, period: int = 0, how: str = "",
 ) -> Underway[_One | _Doubted] | None:  # fmt: skip
     """A call, under way, whose elements are to keep their bound, or to have eager's bits; its result is what may be
     wrong with it. call: as built; None: to be built. passed: what is passed for the inputs `given`, which it is
     broadcast to. period: after how many elements the inputs repeat themselves, but for the last ALIGNED; those that
-    have the same bits again are not judged again."""
+    have the same bits again are not judged again. how: the manner, if it is one of MANNERS."""
     eager = case.on(given).eager(0, reference, target) if reference else None
     if reference and eager is None and call is None:
         return None  # eager refuses the scalars, as it does on a GPU what 16 bits do not hold
-    launch = Begun(call or lowering.build(target), passed or given, target.backend, lowering.name)
+    call = call or lowering.build(target)
+    with getattr(call, "manner", nullcontext)(how if how in MANNERS else ""):
+        launch = Begun(call, passed or given, target.backend, lowering.name)
 
     def end() -> _One | _Doubted | None:
         try:
