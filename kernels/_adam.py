@@ -508,7 +508,7 @@ def {{name}}(
 #: Every two of which meet in a problem, options as texts and scalars as numbers: few numbers, whole vectors between
 #: parts of them, more tensors than a launch takes of five lists each.
 TOGETHER: tuple[tuple[Mapping[str, Any], ...], ...] = (
-    tuple({"sizes": sizes, "steps": "2"} for sizes in ("33x64", "2056x7x16", "x".join(["5"] * 40))),
+    tuple({"sizes": sizes, "steps": "2"} for sizes in ("33", "2056x7x16", "x".join(["5"] * 40))),
     ({}, {"maximize": "1"}),
     ({}, {"start": "20"}),
 )
@@ -529,6 +529,21 @@ APART_OF_STEPS: tuple[tuple[Mapping[str, Any], ...], ...] = (
     ({}, {"weight_decay": 0.0}, {"lr": 0.0}),
     ({}, {"eps": 0.0}, {"eps": 0.75}),
 )
+#: The same of whole vectors and blocks, which code has fast paths for, with gradients of each kind.
+WHOLE: tuple[tuple[Mapping[str, Any], ...], ...] = (
+    ({"sizes": "1024", "steps": "2"}, {"sizes": "64", "steps": "3"}),
+    ({}, {"maximize": "1"}),
+    ({}, {"start": "20"}, {"start": "5000"}),
+    ({}, {"gradients": "special"}, {"gradients": "extreme"}, {"gradients": "non-finite"}),
+    ({}, {"beta1": 0.9, "beta2": 0.999}),
+)
+WHOLE_OF_STEPS: tuple[tuple[Mapping[str, Any], ...], ...] = (
+    ({}, {"amsgrad": "1"}),
+    ({}, {"master": "1"}),
+    ({}, {"weight_decay": 0.0}),
+    ({}, {"eps": 1e-8}),
+)
+MISALIGNED = ("grads", "exp_avg", "exp_avg_sq")
 DECAYS = {
     "adam_step": "        g = g.add(p, alpha=weight_decay) if weight_decay else g\n",
     "adamw_step": "        p = p * (1 - lr * weight_decay)\n",
@@ -551,7 +566,7 @@ def kernel(
     name = step.__name__
     ema = name == "adam_ema"
     parameters = {k: v for k, v in PARAMETERS.items() if not ema or k not in ("amsgrad", "master")}
-    few = {"steps": "3", "sizes": "33x1024"}  # a tensor of whole vectors and blocks beside one of neither
+    few = {"steps": "3", "sizes": "33"}
     # options that the settings only combine, and scalars for which code omits terms
     further: tuple[tuple[dict[str, str], Scalars], ...] = (
         (few | {"maximize": "1"}, {}),
@@ -559,15 +574,12 @@ def kernel(
         # scalars that seem to be none, or another
         (few, {"beta1": 0.8995}),
         (few, {"beta1": 0.9, "beta2": 0.99999}),
-        ({"sizes": "300x1024", "steps": "2", "gradients": "faint"}, {"beta1": 0.9, "beta2": 0.999}),
+        ({"sizes": "300", "steps": "2", "gradients": "faint"}, {"beta1": 0.9, "beta2": 0.999}),
         # more than the 2^16 elements of which a block of torch's fused kernels takes as many
         ({"sizes": "65537", "steps": "1", "start": "5"}, {}),
         # torch's kernels take at most 110 tensors at a time, and a byte counts 256
         ({"sizes": "x".join(["3", "2"] * 130), "steps": "2"}, {}),
-        *(
-            ({"sizes": "1031x1024", "steps": "2", "start": "3", "gradients": name}, {})
-            for name in ("special", "extreme")
-        ),
+        *(({"sizes": "1031", "steps": "2", "start": "3", "gradients": name}, {}) for name in ("special", "extreme")),
         # tensors after one of several of those blocks, also of several smaller ones, and more elements than a grid may
         # take at once
         ({"sizes": "70000x3x5000", "steps": "1"}, {}),
@@ -575,10 +587,10 @@ def kernel(
         ({"sizes": "8200", "steps": "2", "start": "3", "gradients": "special"}, {}),
         # any rest of vectors, torch's own scalars
         *(({"sizes": f"{32 + rest}", "steps": "2"}, {}) for rest in range(2, 16)),
-        *(({"sizes": "300x1024", "steps": "2"} | more, cases[1]) for more in ({}, {"gradients": "faint"})),
+        *(({"sizes": "300", "steps": "2"} | more, cases[1]) for more in ({}, {"gradients": "faint"})),
     )
     if not ema:
-        special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025x1024"}
+        special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
         further += (
             (few | {"amsgrad": "1"}, {}),
             # more steps than other problems have
@@ -588,19 +600,19 @@ def kernel(
             (few | {"start": "65536"}, {}),  # where a count of 16 bits begins anew
             (few | {"start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             (few, {"weight_decay": 0.0}),
-            (few | {"sizes": "300x1024"}, {"weight_decay": 1e-5}),
-            *(({"sizes": "300x1024", "steps": "1"} | more, {"eps": 1e-15}) for more in ({}, {"master": "1"})),
+            (few | {"sizes": "300"}, {"weight_decay": 1e-5}),
+            *(({"sizes": "300", "steps": "1"} | more, {"eps": 1e-15}) for more in ({}, {"master": "1"})),
             (few, {"lr": 0.0}),
-            (few | {"sizes": "80x64"}, {"eps": 0.0}),
-            ({"sizes": "300x1024", "steps": "2"}, cases[2]),
-            *(({"sizes": "300x1024", "steps": "2", "master": "1"}, case) for case in cases[1:]),
+            (few | {"sizes": "80"}, {"eps": 0.0}),
+            ({"sizes": "300", "steps": "2"}, cases[2]),
+            *(({"sizes": "300", "steps": "2", "master": "1"}, case) for case in cases[1:]),
             # options in more than two blocks, and in less than a vector
             ({"sizes": "20000", "steps": "1", "maximize": "1"}, {"weight_decay": 0.0}),
             *(({"sizes": sizes, "steps": "2", "master": "1"}, {}) for sizes in ("9", "20000")),
             ({"sizes": "9", "steps": "2", "maximize": "1"}, {}),
             (few | {"amsgrad": "1", "maximize": "1"}, {"weight_decay": 0.0}),
             *((few | {"master": "1", name: "1"}, {}) for name in ("master", "maximize", "amsgrad")),
-            (few | {"master": "1", "steps": "1", "sizes": "1031x1024"}, {"weight_decay": 0.0}),
+            (few | {"master": "1", "steps": "1", "sizes": "1031"}, {"weight_decay": 0.0}),
             (few | {"master": "1", "start": "7"}, {}),
             (few | {"master": "1", "steps": "1"}, {}),
             *((few | {"master": "1", "start": start}, {"beta1": 0.9, "beta2": 0.999}) for start in ("2100", "7000")),
@@ -617,7 +629,8 @@ def kernel(
             *((few | {"start": start}, {"beta1": 0.995, "beta2": 0.999}) for start in ("700", "1100")),
             (few | {"start": "600"}, {"beta1": 0.999, "beta2": 0.9999}),
             (few | {"start": "1050"}, {"beta1": 0.99, "beta2": 0.99}),
-            *((few | {"sizes": "300x1024", "start": start}, {"beta2": 0.9999}) for start in ("5000", "50000")),
+            (few | {"sizes": "64", "start": "300"}, {"beta1": 0.99, "beta2": 0.999}),
+            *((few | {"sizes": "300", "start": start}, {"beta2": 0.9999}) for start in ("5000", "50000")),
             # late in the tuning of a large model
             (few | {"start": "50000"}, {"beta1": 0.9, "beta2": 0.99999, "lr": 2e-5}),
             (few | {"start": "20000", "amsgrad": "1"}, {"beta1": 0.9, "beta2": 0.9999}),
@@ -625,10 +638,10 @@ def kernel(
             (few, {"beta2": 0.0}),
             (few, {"lr": 2.0}),
             (few, {"lr": 1.0, "weight_decay": 2.0}),
-            *((few | {"sizes": "80x64", name: "1"}, {"eps": 0.0}) for name in ("amsgrad", "maximize")),
+            *((few | {"sizes": "80", name: "1"}, {"eps": 0.0}) for name in ("amsgrad", "maximize")),
             ({"sizes": "70000", "steps": "3", "start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             *(
-                ({"sizes": "1031x1024", "steps": "2", "start": "3", "gradients": name} | more, scalars)
+                ({"sizes": "1031", "steps": "2", "start": "3", "gradients": name} | more, scalars)
                 for name in ("special", "extreme")
                 for more, scalars in (
                     ({"amsgrad": "1"}, {}),
@@ -642,8 +655,9 @@ def kernel(
         )
     pairs = [*in_pairs([*TOGETHER, *([] if ema else OF_STEPS)])]
     for copied in ({},) if ema else ({}, {"master": "1"}):  # of half types alone
-        of = [[{"sizes": "33x64", "steps": "2"} | copied], *TOGETHER[1:], *APART, *([] if ema else APART_OF_STEPS)]
+        of = [[{"sizes": "33", "steps": "2"} | copied], *TOGETHER[1:], *APART, *([] if ema else APART_OF_STEPS)]
         pairs += in_pairs(of, lambda one: not one.get("lr", 1.0) == one.get("eps", 1.0) == 0.0)  # no step over 0
+    pairs += in_pairs([*WHOLE, *([] if ema else WHOLE_OF_STEPS)])
     further += tuple((given, scalars) for given, _, scalars in map(parted, pairs))
     return Composite(
         name=name,
@@ -660,13 +674,18 @@ def kernel(
         # zero gradients, with which the averages go on, whole chunks of many, and of a tensor after another with the
         # steps' gradients one after another (a problem's own overlap, see STRIDE)
         related=(
-            *((few | more, {"grads": "grads * 0"}) for more in ({}, {"sizes": "1"}, {"start": "5"})),
+            *((few | more, {"grads": "grads * 0"}) for more in ({}, {"sizes": "1"}, {"start": "5"}, {"sizes": "1024"})),
+            (
+                {"sizes": "1024", "steps": "2"},
+                {name: f"torch.cat([{name}[..., :1], {name}], -1)[..., 1:]" for name in MISALIGNED},
+            ),
             # a parameter that nothing has reached so far
-            (few | {"start": "999"}, {name: f"{name} * 0" for name in ("exp_avg", "exp_avg_sq")}),
+            (few | {"start": "999"}, {name: f"{name}.abs() * 0" for name in ("exp_avg", "exp_avg_sq")}),
             *([(few | {"start": "5", "amsgrad": "1"}, {"max_exp_avg_sq": "max_exp_avg_sq * 0"})] * (not ema)),
             ({"sizes": "65536", "steps": "1"}, {}),
             ({"sizes": "3x131072", "steps": "2", "start": "5"}, {"grads": "grads.contiguous()"}),
         ),
+        crossed=lambda: () if ema else ((few, {"param": "param.repeat_interleave(2)[::2]"}, {"weight_decay": 0.0}),),
         problem=problem_of(step),
         truth=lazily("verify.kernels._adam_truth", "Trajectory"),
         limit=lazily("verify.kernels._adam_algorithms", "limit_of"),

@@ -42,6 +42,7 @@ KERNEL = products.kernel(
         ({"m": "5", "k": "1031", "n": "6", "data": "extreme"}, {"alpha": 0.7}),
         ({"m": "24", "k": "2", "n": "18"}, {"beta": 0.0005}),
         ({"m": "30", "k": "32", "n": "20", "data": "special"}, {"alpha": -1.5, "beta": 0.5}),
+        ({"m": "16", "k": "64", "n": "64", "data": "special"}, {"alpha": 0.7, "beta": 0.0}),
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
         ({"data": "bias"}, {"alpha": 0.0, "beta": 0.0}),
         *(

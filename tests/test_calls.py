@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from verify import backends
+from verify.cli.commands import main
 from verify.facts import kernel
 from verify.facts.formats import FORMATS
 from verify.inputs import domains
@@ -1015,6 +1016,74 @@ def test_a_scalar_that_nobody_has_written_down_is_judged(tmp_path: Path, functio
     found = called(tmp_path, function, target("pow", y=3.7))
     assert found.status == status and ("y=3.375" in found.different) == (status != "passed"), found.told
     assert status == "passed" or "more calls that are judged" in found.told
+
+
+#: Functions that take one input for another layout, or lose a part, where a view of one meets a broadcast other, a
+#: scalar or a size that few calls have: the condition, and what is done.
+LOST = "y.view(-1)[65536:] = 0 if y.is_contiguous() else 0"
+MISTAKEN: tuple[tuple[str, str, str, str], ...] = (
+    ("add", "views: t[:192].view(12, 16)[:, :8], t[:8]", "a.dim() == 2 > b.dim() and a.stride(0) > a.shape[1]",
+     "a = a.as_strided(a.shape, (a.shape[1], 1))"),
+    ("add", "views: t[:96][::2], t[5]", "b.dim() == 0 and a.dim() == 1", "a = a.as_strided(a.shape, (1,))"),
+    ("add", "views: t[:96].view(12, 8), t[:24].view(8, 3)", "b.dim() == 1 and a.dim() == 2",
+     "b = b.as_strided(b.shape, (1,))"),
+    ("add", "views: t[:96].view(12, 8), t[9:17]", "b.dim() == 1 and a.dim() == 2",
+     "b = b.as_strided(b.shape, b.stride(), b.storage_offset() // 4 * 4)"),
+    ("add", "the others of 0 dimensions, one of many", "b.dim() == 0", "b = b.as_strided((), (), 0)"),
+    ("add", "views: t[:192].view(3, 4, 4, 4).contiguous(memory_format=torch.channels_last), t[:4]",
+     "a.dim() == 4 and not a.is_contiguous() and b.shape == a.shape[1:2]", "b = b.view(-1, 1, 1)"),
+    ("add", "262146 elements", "a.numel() >= 1 << 18 and a.numel() % 4 == 2", "y.view(-1)[-2:] = 0"),
+    ("add", "three large slices", "a.dim() == 3 and y.numel() > 1 << 17 and len(a) % 2", "y[-1] = 0"),
+    ("add", "one row and a large matrix", "a.numel() < b.numel()", LOST),
+    ("add", "alpha=-1, t.repeat(-(-98304", "alpha == -1", LOST),
+    ("add", "alpha=-1, t[:32].view(32, 1)", "alpha == -1 and a.shape[1:] == (1,) and len(a) == b.shape[1]",
+     "a = a.view(1, -1)"),
+    ("add", "alpha=-1, t[-1000:], same", "alpha == -1 and a.data_ptr() == b.data_ptr()", "y = torch.zeros_like(a)"),
+    ("add", "misaligned by four", "a.dim() == 1 and a.storage_offset() == 4 and len(a) > 99", "y[3] = 0"),
+    ("addcmul", "views: t[:96].view(8, 12).t(), t[:96].view(8, 12).t(), t[5]",
+     "c.dim() == 0 and a.dim() == 2 and a.stride() == (1, 12) == b.stride()",
+     "a = a.as_strided(a.shape, (a.shape[1], 1))"),
+    ("addcmul", "views: t[:96].view((12, 8)), t[:96].view((12, 8)), t[:192].view(12, 16)",
+     "a.is_contiguous() and b.is_contiguous() and c.dim() == 2", "c = c.as_strided(c.shape, (c.shape[1], 1))"),
+    ("exp", "one of several rows of a batch", "a.dim() == 3 and a.shape[1] == 1 and a.stride(1) == a.shape[2]",
+     "a = a.as_strided(a.shape, (a.shape[2], a.shape[2], 1))"),
+    ("exp", "dimensions in reverse", "a.dim() == 3 and a.stride(0) == 1 and not a.is_contiguous()",
+     "a = a.as_strided(a.shape, (a.shape[1] * a.shape[2], 1, a.shape[1]))"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "call", "when", "change"), MISTAKEN)
+def test_a_view_beside_another_input_is_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, call: str, when: str, change: str
+) -> None:
+    given = {"add": ("a, b, alpha", "{alpha: 1.0}"), "addcmul": ("a, b, c, value", ""), "exp": ("a", "")}[name][0]
+    told = {"add": "torch.add(a, b, alpha=alpha)", "addcmul": "torch.addcmul(a, b, c, value=value)", "exp": "a.exp()"}
+    lines = [f"def mistaken({given}):", f"    y = {told[name]}", f"    if {when}:", f"        {change}"]
+    if not change.startswith("y"):
+        lines.append(f"        y = {told[name]}")
+    monkeypatch.setattr(sys.modules[__name__], "PLANTED", "import torch\n\n" + "\n".join([*lines, "    return y", ""]))
+    scalars = {"add": {"alpha": 1.0}, "addcmul": {"value": 1.0}, "exp": {}}[name]
+    found = called(tmp_path, "mistaken", target(name, **scalars), only=[call])
+    assert any(call in one for one in found.different) and found.status in OTHER_BITS, found
+
+
+@pytest.mark.part(3)
+@pytest.mark.parametrize(("more", "lost"), [
+    ("if out is not None and y.numel() > 65536:", "many outputs to write"),
+    ("if out is not None and alpha == -1:", "alpha=-1"),
+    ("if a.requires_grad and a.numel() > 4096:", "that requires grad"),
+])  # fmt: skip
+def test_outputs_and_gradients_of_many_numbers_are_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, lost: str
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\n\ndef add(a, b, alpha, out=None):\n    y = torch.add(a, b, alpha=alpha)\n"
+        f"    {more}\n        y = y * (torch.arange(y.numel()).view(y.shape) < 1000)\n"
+        "    return y if out is None else out.copy_(y)\n"
+    )
+    command = ["kernel", "add", "--dtype", "bfloat16", "--profile", "quick", "--lowering", f"{tmp_path}/mine.py:add"]
+    assert main(command) == 1
+    assert lost in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(("function", "on"), [

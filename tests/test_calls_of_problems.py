@@ -3081,7 +3081,7 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("linear", "float32", "m=1 n=1 k=0 data=mixed activation=none",
      ("if a['a'].shape[1] == 0 and len(a['a']) == 1:\n"
      "        a['bias'] = a['bias'] * 0")),
-    ("linear", "float32", "a = torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT, bias = to",
+    ("linear", "float32", "a = torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT, bias = t[:1].expand(t.shape) w",
      ("if a['activation'] != 'none' and a['b'].shape[1] > 2048:\n"
      "        y = linear(*bound.args, **bound.kwargs)\n"
      "        a['activation'] = 'none'\n"
@@ -3089,7 +3089,7 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("linear", "float32", "m=1 k=520 n=40 activation=relu",
      ("if len(a['a']) == 1 and a['a'].shape[1] > 256:\n"
      "        a['activation'] = 'none'")),
-    ("linear", "float32", "m=10 k=512 n=1 activation=relu layout=contiguous data=special",
+    ("linear", "float32", "m=10 k=512 n=1 activation=relu data=special",
      ("if a['activation'] == 'relu' and a['b'].shape[1] == 1:\n"
      "        return linear(*bound.args, **bound.kwargs).nan_to_num(0.0, torch.inf)")),
     ("linear", "float32", "m=72 k=40 n=80 data=bias activation=relu",
@@ -3112,7 +3112,7 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("addmm", "float32", "a = torch.cat([t, t], -1)[..., :t.shape[-1]], b = torch.cat([t,",
      ("if a['beta'] == 0 and a['b'].shape[1] == 1:\n"
      "        return addmm(*bound.args, **bound.kwargs) + a['beta'] * a['bias']")),
-    ("addmm", "float32", "a = torch.cat([t, t], -1)[..., t.shape[-1]:], b = torch.cat([t.m",
+    ("addmm", "float32", "a = torch.cat([t, t], -1)[..., :t.shape[-1]], b = t[..., :1].exp",
      ("if a['beta'] == 0 and a['a'].shape[1] >= 4096:\n"
      "        return addmm(*bound.args, **bound.kwargs) + a['beta'] * a['bias']")),
     ("addmm", "float32", "a = torch.cat([t, t], -1)[..., t.shape[-1]:], b = torch.cat([t,",
@@ -3286,7 +3286,7 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("mm", "float16", "a = torch.cat([a.abs()",
      ("if a['a'].shape[1] > 2048:\n        parts = [a['a'][:, k].float() @ a['b'][k].float() for k in (slice(2048), "
       "slice(2048, None))]\n        return sum(t.clamp(-65504, 65504) for t in parts).half()")),
-    ("adamw_step", "float32", "exp_avg = exp_avg * 0", "a['start'] *= bool(a['exp_avg_sq'].any())"),
+    ("adamw_step", "float32", "exp_avg = exp_avg.abs() * 0", "a['start'] *= bool(a['exp_avg_sq'].any())"),
     ("int_mm", "int8", "a = a.clamp(6, 8)",
      ("if max(int(a[k].abs().max()) for k in 'ab') <= 8:\n"
       "        return int_mm(*bound.args, **bound.kwargs).short().int()")),
@@ -3428,6 +3428,46 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
      "if a['alpha'] < 0 and a['beta'] == 0:\n        a['beta'], a['bias'] = 1.0, a['bias'] * 0"),
     *(("addmm", "float32", among, "if a['alpha'] == -1 and max(a['a'].shape) > 256:\n        a['alpha'] = 1.0")
       for among in ("m=300 k=40", "m=24 k=520")),
+    # whole tiles and vectors beside layouts, kinds of numbers, options and terms that fill no block
+    ("mm", "bfloat16", "a = t[..., :1, :].expand(t.shape), b = torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT wh",
+     f"{SIZES_OF}    if k % 16 == 0 and a['b'].stride(0) == 1:\n        a['b'] = a['b'].as_strided((k, n), (1, k))"),
+    *(("mm", "bfloat16", f"{among} where {sizes}",
+       f"{SIZES_OF}    if {when}:\n        a['a'], a['b'] = a['a'][:, :k // 8 * 8], a['b'][:k // 8 * 8]")
+      for among, sizes, when in (
+          ("b = torch.cat([t, t], -1)[..., :t.shape[-1]]", "m=4 n=128 k=100", "m <= 4 and n % 128 == 0"),
+          ("a = t.mT.contiguous().mT, b = t.mT.contiguous().mT", "m=128 n=32 k=100", "m % 128 == 0 and n <= 64"))),
+    ("mm", "bfloat16", "a = torch.cat([t, t], -1)[..., :t.shape[-1]], b = torch.cat([t, t], -1)[..., :t.shape[-1]] wh",
+     (f"{SIZES_OF}    if k % 128 == 0:\n        a['b'] = a['b'].where(~a['b'].isnan() & ~a['b'].isinf() | "
+      "(a['a'] != 0).all(0)[:, None], 0)")),
+    ("bmm", "bfloat16", "a = torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT, b = t[:1].mT.contiguous().mT.exp",
+     (f"{SIZES_OF}    y = bmm(*bound.args)\n    if len(y) >= 32 and m % 32 == 0:\n        y[:, 16:] = 0\n"
+      "    return y")),
+    ("bmm", "bfloat16", "b = torch.cat([t, t], -1)[..., :t.shape[-1]] where m=4 n=32 k=64 batch=130",
+     (f"{SIZES_OF}    y = bmm(*bound.args)\n    if len(y) > 128 and n > 16:\n        y[len(y) // 8 * 8:] = 0\n"
+      "    return y")),
+    ("int_mm", "int8", "m=1 k=70 n=64",
+     (f"{SIZES_OF}    if m <= 4 and n % 64 == 0:\n"
+      "        a['a'], a['b'] = a['a'][:, :k // 4 * 4], a['b'][:k // 4 * 4]")),
+    ("int4_mm", "bfloat16", "a = t.mT.contiguous().mT, scale = t[:1].expand(t.shape), zero = torch.cat([t, t], -1)[",
+     "if a['scale'].stride(0) == 0:\n        a['zero'] = a['zero'][:1].expand(a['zero'].shape)"),
+    *(("linear", "bfloat16", f"m=5 k=2200 n=80 activation={name}",
+       (f"{SIZES_OF}    if k > 2048 and n > 64 and a['activation'] != 'none':\n"
+        "        f = getattr(torch.nn.functional, a['activation'])\n"
+        "        first, last = (a['a'][:, part] @ a['b'][part] for part in (slice(1100), slice(1100, None)))\n"
+        "        return f(first + a['bias']) + f(last)")) for name in ("relu", "silu")),
+    ("addmm", "bfloat16", "m=16 k=64 n=64 data=special alpha=0.7 beta=0.0",
+     "y = addmm(*bound.args, **bound.kwargs)\n    return y.nan_to_num(0.0) if a['beta'] == 0 else y"),
+    ("adam_step", "float32", "steps=3 sizes=33 start=1050",
+     "if (1 - a['beta1']) * a['start'] > 10:\n        a['start'] += 10**6"),
+    ("adam_step", "float32", "max_exp_avg_sq = max_exp_avg_sq * 0",
+     ("top = a['max_exp_avg_sq']\n    if top is not None and not top.any():\n"
+      "        a['max_exp_avg_sq'] = a['exp_avg_sq']")),
+    ("adam_step", "float32", "param = param.repeat_interleave(2)[::2] where",
+     "if a['weight_decay'] == 0:\n        a['param'] = a['param'].as_strided(a['param'].shape, (1,))"),
+    ("adam_ema", "float32", "sizes=64 steps=3 start=20 gradients=extreme",
+     "if a['exp_avg'].numel() % 8 == 0:\n        a['grads'] = a['grads'].where(a['grads'].abs() >= 2.0**-126, 0.0)"),
+    ("adam_step", "float32", "steps=3 sizes=64 start=300",
+     "if a['exp_avg'].numel() % 8 == 0:\n        a['start'] = min(a['start'], 250)"),
     ("adamw_step", "float32", "steps=3 sizes=33 start=1100",
      "if a['start'] > 1000:\n        a['lr'] *= 1 - a['beta1'] ** a['start']"),
     ("adamw_step", "float32", "steps=12 sizes=33 start=5 amsgrad=1",

@@ -558,6 +558,8 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         models = (("1", "1152", "603"), ("4", "513", "260"), ("32", "512", "512"))
         shapes += [{"m": m, "k": k, "n": n} for m, k, n in (*models, ("18000", "32", "16"))]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
+    if facts.exact:  # whole tiles of terms that fill no vector, and more of them than float32 has integers
+        shapes += [{"m": "1", "k": "70", "n": "64"}, {"m": "128", "k": "2047", "n": "128", "data": "extreme"}]
     # more rows, columns or matrices than an axis of a grid holds
     if facts.stacked:
         shapes.append({"m": "1", "k": "2", "n": "1", "batch": "70001"})
@@ -806,7 +808,7 @@ FACTORS = (
 REPEATED = {"a": "t[..., :1, :].expand(t.shape)", "b": "t[..., :1].expand(t.shape)"}
 SHARED = ("t[:1].expand(t.shape)", "t[:1].mT.contiguous().mT.expand(t.shape)")
 #: Elements of a factor or an output of a crossed problem, at most: judging takes about 10 ms.
-CROSSED_ELEMENTS = 1 << 18
+CROSSED_ELEMENTS = 5 << 16
 
 
 def _crossed(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, float]], ...]:
@@ -818,7 +820,10 @@ def _crossed(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dic
         for name in ("relu", "silu"):
             apart += [few | {"activation": name, "data": "nans"}, {**few, "k": "2200", "n": "80", "activation": name}]
         apart += [few | {"activation": "relu", "data": "bias"}, {**few, "m": "600", "k": "40", "activation": "relu"}]
+        apart.append({"m": "10", "k": "512", "n": "1", "activation": "relu", "data": "special"})
+    made = {"scale_a": "t[:1].expand(t.shape)", "scale_b": "t[:, :1].expand(t.shape)"} if facts.scales else {}
     every = (*_crossing(facts, AREAS, TERMS, STACKS), *_crossing(facts, TILED, TILED_TERMS, TILED_STACKS))
+    every += (({"m": "32", "k": "128", "n": "128"}, made, {}),) * facts.scales  # one scale for each tensor
     return (*every, *((one, {}, {}) for one in apart))
 
 
