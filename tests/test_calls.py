@@ -52,6 +52,7 @@ from verify.walk.calls import (
     _beside,
     _broadcast,
     _ranging,
+    _viewed,
     call_all,
     drawn_scalars,
 )
@@ -1418,11 +1419,14 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
         every = [*SCALARS, *known, *(one["alpha"] for one in _ranging(on.scalars, 0))]
         others = {repr(one) for one in every} - {*map(repr, known[: on.kernel.quick_cases])}
         judged += 1 + len(others) + len({repr(one) for one in every if one in NEUTRAL})
-        beside = {(repr(one), str(k)) for place, one in enumerate(every) for k in _beside({"alpha": one}, 2, place)}
+        beside = {
+            (repr(one), str(k), k.how) for place, one in enumerate(every) for k in _beside({"alpha": one}, 2, place)
+        }
         judged += len(beside) + len(_beside(drawn_scalars(on.scalars, 0), 2, 0))
         judged += len({repr(one) for one in every if one in FACTORS})
     table = sum(not one.others or len(inputs) > 1 for one in mine)
-    table += len(dict(_broadcast(len(inputs)))) * several
+    if several:
+        table += len(dict(_broadcast(len(inputs)))) + len(dict(_viewed(len(inputs))))
     assert found.made == table + len(LARGE) + DRAWN + KINDS + judged
 
 

@@ -830,6 +830,7 @@ def _crossed(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dic
 def _crossing(
     facts: Products, of_areas: Sequence[tuple[int, int]], of_terms: Sequence[int], stacks: Sequence[int]
 ) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, float]], ...]:
+    """Those in which every two conditions meet, of these shapes of the output, numbers of terms and of matrices."""
     whole = 16 if facts.scales or facts.coded else 8 if facts.exact else 1
     areas = [{"m": f"{m}", "n": f"{-(-n // whole) * whole}"} for m, n in of_areas]
     terms = [{"k": f"{-(-k // whole) * whole}"} for k in of_terms if not (k == 1 and whole > 1)]

@@ -117,13 +117,13 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
     parts = [source, header.read_text() if header else "", version, *flags, _processor()]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
     target = cache() / f"{key}.so"
-    if not target.exists():
-        include = [f"-I{header.parent}"] if header else []
-        libraries = ["-lmvec"] if "_ZGV" in source else []
-        with compiling(), _alone(target) as missing:
-            if missing:
-                _compile([compiler, *flags, *include], source, target, [*libraries, "-lm"])
     try:
+        if not target.exists():
+            include = [f"-I{header.parent}"] if header else []
+            libraries = ["-lmvec"] if "_ZGV" in source else []
+            with compiling(), _alone(target) as missing:
+                if missing:
+                    _compile([compiler, *flags, *include], source, target, [*libraries, "-lm"])
         return ctypes.CDLL(str(target))
     except OSError as problem:
         raise Unsupported(str(problem)) from problem
