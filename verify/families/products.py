@@ -916,8 +916,8 @@ def _drawn(facts: Products, draw: Random) -> dict[str, str]:
             k, n = -(-k // group) * group, -(-n // 16) * 16
         if whole > 1 and draw.randrange(4):
             m, k, n = max(m, 17), -(-k // whole) * whole, -(-n // whole) * whole
-        m, n = (-(-size // 64) * 64 if draw.randrange(2) else size for size in (m, n))
-        k = -(-k // 64) * 64 if draw.randrange(2) and not facts.coded else k
+        if not facts.coded:
+            m, k, n = (-(-size // 64) * 64 if draw.randrange(2) else size for size in (m, k, n))
         if batch * m * n <= DRAWN_ELEMENTS and batch * m * k * n <= DRAWN_PRODUCTS:
             break
     found = {"m": f"{m}", "k": f"{k}", "n": f"{n}"}
