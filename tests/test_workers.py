@@ -248,7 +248,7 @@ PLANTED = {
     "a table": (
         "if not hasattr(f, 'kept'): f.kept = a + b\nreturn f.kept[:]", "error", "contract", "an earlier call's result"),
     "right once": (ONCE, "exceeds-bound", "", "not deterministic"),
-    "patched torch": (PATCHED, "exceeds-bound|error", "", ""),
+    "patched torch": (PATCHED, "exceeds-bound", "", ""),
     "hidden poison": (HIDING, "error", "contract", "an earlier call's result"),
     "flushes from the import on": (AT_IMPORT, "error", "mode", "flushing of subnormal numbers from False to True"),
     "seeds again": (SEEDS_AGAIN, "error", "mode", "random numbers from going on to begun anew"),

@@ -1209,9 +1209,9 @@ def _calling(
         try:
             y = launch.result()[""].reshape(-1)
         except LoweringError as error:
-            if error.kind != "contract" or arranged.how in MANNERS:
+            if error.kind != "contract" or (arranged.how in MANNERS and not arranged.others):
                 raise
-            return _One(flat, None, due, broken=str(error))
+            return _One(flat, None, due, broken=str(error))  # of broadcast inputs it may be the shape
         if how == "outputs":  # where what is compiled may run as it is written
             return None
         different = differing(y, due)
