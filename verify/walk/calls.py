@@ -89,6 +89,7 @@ EARLY, EACH = 1 << 16, 4
 FIRST = 40  # elements of the sample of which none is special
 #: A kind of numbers of which calls are made that have no others; with fewer than FEW there is none.
 ORDINARY, FEW = "normal numbers", 32
+MODERATE = 16.0  # in magnitude, and one over it
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = (
     "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "default_64",
@@ -730,18 +731,23 @@ class Sample:
         count = telling.cumsum(0)
         rank = torch.where(telling, count, FIRST + 2 * (torch.arange(1, SIZE + 1, device=y.device) - count))
         index = index[torch.argsort(rank, stable=True)]
-        apart = {name: _mixed(where.nonzero()[:ROOM, 0]) for name, where in _kinds(inputs, y)} if kinds else {}
-        apart = {name: places for name, places in apart.items() if len(places) >= FEW}
+        apart = {name: where.nonzero()[:ROOM, 0] for name, where in _kinds(inputs, y)} if kinds else {}
+        apart = {name: _mixed(places, inputs, y) for name, places in apart.items() if len(places) >= FEW}
         held = {name: cls(tuple(t[places] for t in inputs), y[places]) for name, places in apart.items()}
         return cls(tuple(t[index] for t in inputs), y[index], held)
 
 
-def _mixed(places: Tensor) -> Tensor:
-    """In another order: in a domain's own an input may be one number for hundreds of elements."""
-    n = len(places)
-    step = next((prime for prime in (787, 797) if n % prime), 1)
-    mixed: Tensor = places[torch.arange(n, device=places.device) * step % max(n, 1)]
-    return mixed
+def _mixed(places: Tensor, inputs: Sequence[Tensor], y: Tensor) -> Tensor:
+    """In another order, since in a domain's own an input may be one number for hundreds of elements; first those of
+    moderate inputs whose result is none of these: in whatever pairs they meet, each of them tells."""
+    step = next(prime for prime in (787, 797) if len(places) % prime)
+    mixed = places[torch.arange(len(places), device=places.device) * step % len(places)]
+    mute = torch.zeros_like(mixed, dtype=torch.bool)
+    for t in inputs:
+        size = t[mixed].abs()
+        mute |= (size > MODERATE) | (size < 1 / MODERATE) | (y[mixed] == t[mixed])
+    found: Tensor = mixed[torch.argsort(mute.to(torch.uint8), stable=True)]
+    return found
 
 
 def _telling(y: Tensor) -> Tensor:
