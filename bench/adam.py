@@ -37,7 +37,7 @@ def trajectory(count: int = 1_000_000, steps: int = 1000, in_mp: int = 256) -> V
     from verify.lower.lowering import Target
     from verify.lower.lowerings import lowerings
     from verify.numbers.functions import LIBRARY
-    from verify.walk.cases import OfOutput, Placed
+    from verify.walk.instance import OfOutput, Placed
 
     facts, where, fmt = kernel.load("adamw_step"), backends.load("cpu"), FORMATS["float32"]
     parts: dict[str, float] = {}

@@ -91,7 +91,7 @@ def ball(backend: str, repetitions: int = 3, length: int = LENGTH) -> Values:
     from verify.judge.element import Limits, decide
     from verify.judge.exact import Exact
     from verify.kernels import _flex
-    from verify.walk.cases import OfOutput, Placed
+    from verify.walk.instance import OfOutput, Placed
 
     problem, target, where = given(backend, length)
     best, outputs = kernels(problem, target, where)

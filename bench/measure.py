@@ -553,7 +553,7 @@ ITEMS = (
 def thinned(scale: float) -> Iterator[None]:
     """Inside, elementwise cases have only every (1/scale)-th portion, and no sweep is done in ranges."""
     from verify.walk import plan
-    from verify.walk.cases import Pointwise
+    from verify.walk.pointwise import Pointwise
 
     whole, step = Pointwise.portions, max(1, round(1 / scale))
     thin = mock.patch.object(Pointwise, "portions", lambda self: whole(self)[::step])

@@ -29,7 +29,7 @@ def recorded(backend: Any) -> dict[str, Any]:
     import torch
 
     from verify.facts.kernel import load
-    from verify.families.products import Shape
+    from verify.families.products_data import Shape
     from verify.lower.lowering import NotLowered, Target
     from verify.lower.lowerings import lowerings
 

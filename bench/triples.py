@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from verify import backends
-from verify.walk.cases import Pointwise
 from verify.walk.cells import part_of
 from verify.walk.plan import Selection, jobs_of, planned
+from verify.walk.pointwise import Pointwise
 
 START = 0x3C01_3000_0000  # where the first two inputs are ordinary
 

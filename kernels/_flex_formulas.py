@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from verify.backends import Backend
-from verify.families import products, products_formulas
+from verify.families import products_data, products_formulas
 from verify.families.composite import Part, Problem
 from verify.kernels.flex_attention import Shape
 
@@ -36,7 +36,7 @@ def searched(problem: Problem, backend: Backend, output: str, y: Tensor) -> dict
         what = what if output == "out" else "weights times grad_out"
     else:
         return {}
-    size = products.Shape(m=a.shape[1], k=a.shape[2], n=b.shape[2], batch=len(a))
+    size = products_data.Shape(m=a.shape[1], k=a.shape[2], n=b.shape[2], batch=len(a))
     own = Problem({"a": a, "b": b}, {}, scalars, problem.dtype, {"shape": size, "logarithm": output == "logsumexp"})
     result = str(y.dtype).removeprefix("torch.")
     found = products_formulas.searched(own, backend, result, y.reshape(len(a), size.m, size.n))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verify.families import rows
+from verify.families.rows_recipes import SUMS
 from verify.kernels import _orders
 from verify.oracles.cummin import ORACLE, algorithm
 
@@ -11,7 +12,7 @@ KERNEL = rows.kernel(
     "running minima",
     rows.Rows(
         oracle=ORACLE,
-        kind=rows.SUMS,
+        kind=SUMS,
         call=lambda torch, x, *, dim: torch.cummin(x, dim).values,
         algorithms=_orders.exact(algorithm),
         held="the exact minimum",

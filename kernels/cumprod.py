@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verify.families import rows
+from verify.families.rows_recipes import PRODUCTS
 from verify.kernels import _orders
 from verify.oracles.cumprod import ORACLE, algorithm
 
@@ -11,7 +12,7 @@ KERNEL = rows.kernel(
     "prefix products",
     rows.Rows(
         oracle=ORACLE,
-        kind=rows.PRODUCTS,
+        kind=PRODUCTS,
         call=lambda torch, x, *, dim: torch.cumprod(x, dim),
         algorithms=_orders.of(algorithm, _orders.scans),
         held=f"the orders of the known lowerings, or the one it declares (else suspect), {_orders.WIDE}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verify.families import rows
+from verify.families.rows_recipes import SUMS
 from verify.kernels import _orders, _row_details
 from verify.oracles.cumsum import ORACLE, algorithm
 
@@ -11,7 +12,7 @@ KERNEL = rows.kernel(
     "prefix sums",
     rows.Rows(
         oracle=ORACLE,
-        kind=rows.SUMS,
+        kind=SUMS,
         call=lambda torch, x, *, dim: torch.cumsum(x, dim),
         algorithms=_orders.of(algorithm, _orders.scans),
         held=f"the orders of the known lowerings, or the one it declares (else suspect), {_orders.WIDE}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from verify.families import products
-from verify.families.products import setting
+from verify.families.products_settings import setting
 
 
 def call(torch: Any, a: Any, b: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verify.families import products
-from verify.families.products import setting
+from verify.families.products_settings import setting
 
 KERNEL = products.kernel(
     "linear",

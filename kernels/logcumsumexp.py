@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verify.families import rows
+from verify.families.rows_recipes import EXPONENTIALS
 from verify.kernels import _orders, _row_details
 from verify.oracles.logcumsumexp import ORACLE, algorithm
 
@@ -11,7 +12,7 @@ KERNEL = rows.kernel(
     "logarithms of prefix sums of exponentials",
     rows.Rows(
         oracle=ORACLE,
-        kind=rows.EXPONENTIALS,
+        kind=EXPONENTIALS,
         call=lambda torch, x, *, dim: torch.logcumsumexp(x, dim),
         algorithms=_orders.of(algorithm, _orders.scans, "exp", "log1p"),
         held="max + log1p(exp(min - max)) in the orders of the known lowerings, or the one it declares (else suspect), "

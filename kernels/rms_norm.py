@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verify.families import rows
 from verify.families.rows import Algorithm, Place
+from verify.families.rows_recipes import SQUARES
 from verify.kernels import _orders, _row_details
 from verify.oracles import rms_norm as oracle
 
@@ -23,7 +24,7 @@ KERNEL = rows.kernel(
     "rows over their root mean square, times a weight",
     rows.Rows(
         oracle=oracle.ORACLE,
-        kind=rows.SQUARES,
+        kind=SQUARES,
         call=lambda torch, x, weight, *, dim, eps: torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps),
         algorithms=algorithms,
         forms={oracle.by_stored: ("rsqrt",), oracle.by_norm: ("rsqrt",)},

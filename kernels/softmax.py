@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verify.families import rows
 from verify.families.rows import Algorithm, Place
+from verify.families.rows_recipes import EXPONENTIALS
 from verify.kernels import _orders, _row_details
 from verify.numbers.orders import Order
 from verify.oracles import softmax as oracle
@@ -50,7 +51,7 @@ KERNEL = rows.kernel(
     "softmax over a dimension",
     rows.Rows(
         oracle=oracle.ORACLE,
-        kind=rows.EXPONENTIALS,
+        kind=EXPONENTIALS,
         call=lambda torch, x, *, dim: torch.softmax(x, dim),
         algorithms=algorithms,
         forms={oracle.by_powers: ("exp2",)},

@@ -18,22 +18,9 @@ from verify.facts.kernel import UsageError
 from verify.reports import baseline, store
 from verify.reports.baseline import COUNTS, MAXIMA, Accepted, Baseline, Device, Key
 from verify.reports.blocks import Line, Page, Table
-from verify.reports.gate import (
-    ALWAYS_FAIL,
-    NAMED,
-    OUTSIDE,
-    SHOWN,
-    Context,
-    Run,
-    Verdict,
-    bound_text,
-    capped,
-    differences,
-    groups,
-    inputs_text,
-    read_whole,
-    told_of_groups,
-)
+from verify.reports.difference import OUTSIDE, bound_text, differences, inputs_text
+from verify.reports.gate import ALWAYS_FAIL, Context, Run, Verdict, capped, read_whole
+from verify.reports.gate_page import NAMED, SHOWN, groups, told_of_groups
 from verify.reports.text import count_text
 
 #: What `accept` did to a cell, in the order in which it is printed.

@@ -19,7 +19,8 @@ from verify import __version__
 from verify.facts.kernel import UsageError, is_file
 from verify.reports import markdown, store
 from verify.reports.blocks import Page
-from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict, verdict_line
+from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict
+from verify.reports.gate_page import verdict_line
 from verify.reports.looks import PRECEDENCE, counted_text
 from verify.reports.text import count_text, printable
 

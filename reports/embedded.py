@@ -499,6 +499,7 @@ def _verdicts(sources: Sequence[_Source], path: Path, pool: _Pool) -> tuple[list
 def _against_folder(sources: Sequence[_Source], path: Path) -> _Found:
     """The verdicts of `verify gate`; for a cell in several reports of a device, the worst."""
     from verify.reports import baseline, gate
+    from verify.reports.gate_page import verdict_line
 
     outcome = gate.gate([source.path for source in sources], path)
     told = {(one.cell, one.device, one.profile): one for one in outcome.verdicts}
@@ -512,7 +513,7 @@ def _against_folder(sources: Sequence[_Source], path: Path) -> _Found:
             if place in told:
                 verdicts[number, name] = told[place]
     missing = [one for place, one in told.items() if place not in here]
-    return verdicts, missing, gate.verdict_line(outcome), outcome.notices
+    return verdicts, missing, verdict_line(outcome), outcome.notices
 
 
 def _against_report(sources: Sequence[_Source], path: Path) -> _Found:

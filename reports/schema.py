@@ -343,7 +343,7 @@ class Calls(Record):
 
     made       how many calls gave a result
     status     that they give the cell, by themselves; '' where they say nothing against it
-    different  names of those whose bits are others (`verify.walk.calls.CALLS`); `note`: why that is no fault
+    different  names of those whose bits are others (`verify.walk.arrangements.CALLS`); `note`: why that is no fault
     bits       digests of what those of an elementwise function gave
     errors     the largest error of each that has a problem of its own and passes, in ULP of the truth or of its scale
     untried    those for which there was no time

@@ -10,8 +10,9 @@ from verify.backends import Backend
 from verify.facts.kernel import Composite, Setting, is_file
 from verify.judge.cell import overall
 from verify.lower.lowering import Lowering, Target
-from verify.walk.cases import Instance, terms
+from verify.walk.cases import terms
 from verify.walk.cells import fill
+from verify.walk.instance import Instance
 from verify.walk.plan import Job, Selection
 
 

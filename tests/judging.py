@@ -35,9 +35,10 @@ from verify.numbers import admit
 from verify.numbers.decide import WORDS, Enclosure
 from verify.numbers.functions import function
 from verify.numbers.scaled import times_power
-from verify.walk.cases import OfOutput, Placed, Pointwise
 from verify.walk.cells import cell_of
+from verify.walk.instance import OfOutput, Placed
 from verify.walk.plan import Job
+from verify.walk.pointwise import Pointwise
 from verify.walk.walk import walk
 
 Tensor = torch.Tensor

@@ -31,8 +31,9 @@ from verify.judge.tally import Tally
 from verify.lower.lowering import Lowering, Target
 from verify.lower.lowerings import lowerings
 from verify.reports.replays import replay_command
-from verify.walk.cases import Pointwise, Terms, terms
+from verify.walk.cases import Terms, terms
 from verify.walk.explain import COPIES, Element, digits, judgement, outputs_of, truth_of
+from verify.walk.pointwise import Pointwise
 from verify.workers.launch import launch_steady
 
 Tensor = torch.Tensor

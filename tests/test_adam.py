@@ -36,7 +36,8 @@ from verify.lower.user import user_composite
 from verify.numbers.ball import TINY
 from verify.numbers.functions import LIBRARY
 from verify.oracles import _adam as oracle
-from verify.walk.cases import Instance, cases_of, problem_digest, settings_of
+from verify.walk.instance import Instance, problem_digest
+from verify.walk.settings import cases_of, settings_of
 
 pytestmark = pytest.mark.part(2)
 

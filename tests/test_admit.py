@@ -25,7 +25,8 @@ from verify.numbers.ball import Ball64
 from verify.numbers.functions import FUNCTIONS, LIBRARY
 from verify.numbers.ieee import IeeeSystem, _fma_double
 from verify.walk import cases
-from verify.walk.cases import Instance, Pointwise
+from verify.walk.instance import Instance
+from verify.walk.pointwise import Pointwise
 
 Tensor = torch.Tensor
 SINGLE, HALF, BF16 = FORMATS["float32"], FORMATS["float16"], FORMATS["bfloat16"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 import re
 import subprocess
@@ -26,9 +27,9 @@ from verify.lower.lowerings import lowerings
 from verify.lower.user import user_composite
 from verify.numbers.orders import Order
 from verify.walk import calls_of_problems
-from verify.walk.calls import Called
+from verify.walk.called import Called
 from verify.walk.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, Calls, _Ahead, call_problems
-from verify.walk.cases import Instance
+from verify.walk.instance import Instance
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import isolated_composite
@@ -2366,6 +2367,17 @@ def as_packed(t):
 """
     found = called(tmp_path, "flex_attention", "flex_attention", text=text)
     assert found.status == "exceeds-bound", found  # nowhere else is it wrong
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 6), (2, 4, 6), (2, 3, 4, 6)])
+def test_a_layout_is_told_as_the_tensor_has_it(shape: tuple[int, ...]) -> None:
+    """Without what its expression does to tensors of other dimensions."""
+    tensor = torch.arange(math.prod(shape)).view(shape)
+    for text in calls_of_problems.LAYOUTS:
+        shown = calls_of_problems._of_rank(text, len(shape))
+        made, told = (calls_of_problems.applied(one, tensor) for one in (text, shown))
+        assert "dim()" not in shown and (made.stride(), made.storage_offset()) == (told.stride(), told.storage_offset())
+        assert torch.equal(made, tensor) and torch.equal(told, tensor)
 
 
 @pytest.mark.part(3)

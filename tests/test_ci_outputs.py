@@ -24,7 +24,8 @@ from test_gate import FINGERPRINT, HOSTILE, SLUG, Bench, bench, better, whole, w
 from verify.cli import commands
 from verify.judge import status
 from verify.reports import ci, oss_benchmark
-from verify.reports.gate import Outcome, Verdict, gate, gate_page
+from verify.reports.gate import Outcome, Verdict, gate
+from verify.reports.gate_page import gate_page
 
 __all__ = ["bench"]  # the fixture
 

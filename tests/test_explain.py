@@ -22,8 +22,9 @@ from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
-from verify.walk.cases import Pointwise, terms
+from verify.walk.cases import terms
 from verify.walk.explain import COPIES, explain, judgement
+from verify.walk.pointwise import Pointwise
 
 F32 = FORMATS["float32"]
 

@@ -27,8 +27,9 @@ from verify.judge.regions import REGIONS
 from verify.judge.status import exit_code
 from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
-from verify.walk.cases import Instance, terms
+from verify.walk.cases import terms
 from verify.walk.cells import fill
+from verify.walk.instance import Instance
 from verify.walk.plan import Selection, jobs_of
 from verify.walk.run import run
 

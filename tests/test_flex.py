@@ -36,8 +36,8 @@ from verify.numbers.fixed import FixedMatrices, Opaque, RationalMatrices, places
 from verify.numbers.matmul import DDMatrices, RowBalls, matmul
 from verify.oracles import _attention as oracle
 from verify.walk import run as runs
-from verify.walk.cases import own_setting
 from verify.walk.plan import Selection
+from verify.walk.settings import own_setting
 
 pytestmark = pytest.mark.part(2)
 

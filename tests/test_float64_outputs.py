@@ -18,7 +18,8 @@ from verify.judge.chunk import Judge
 from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.walk import cases
-from verify.walk.cases import Instance, terms
+from verify.walk.cases import terms
+from verify.walk.instance import Instance
 
 CPU = backends.load("cpu")
 #: Kernels with outputs of float64 or of integers, which are judged as such.

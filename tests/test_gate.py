@@ -33,18 +33,20 @@ from verify.lower.lowering import Lowering
 from verify.lower.lowerings import lowerings
 from verify.numbers.ulp import FAILING
 from verify.reports import accept as accepting
-from verify.reports import baseline, gate, store
+from verify.reports import baseline, difference, gate, store
 from verify.reports.accept import Refused, accept
 from verify.reports.baseline import COUNTS, Accepted, AcceptedRegion, Device
 from verify.reports.blocks import Line
 from verify.reports.compare import compare as compare_reports
 from verify.reports.compare import load as load_reports
 from verify.reports.compare import place_json
-from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, differences
+from verify.reports.difference import JUDGED, differences
+from verify.reports.gate import ALWAYS_FAIL, PRECEDENCE
+from verify.reports.gate_page import as_json, gate_page, verdict_line
 from verify.reports.replays import assignments
 from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
-from verify.walk.calls import Called
+from verify.walk.called import Called
 from verify.walk.cells import source_of
 from verify.walk.merge import merged
 from verify.walk.plan import Selection
@@ -418,12 +420,12 @@ def test_what_is_predicted_is_said_to_be_and_never_green(bench: Bench) -> None:
     value = report(cell(backend="virtual-cuda", predicted={"ex2": "recorded"}), environment={"virtual-cuda": machine})
     assert bench.accept(value)[0] == 0
     outcome = gate.gate([bench.write(value)], bench.root)
-    page = gate.gate_page(outcome)
+    page = gate_page(outcome)
     assert (outcome.exit_code, outcome.counts, outcome.predicted) == (0, {"passed": 1}, 1)
-    assert gate.verdict_line(outcome).startswith("passed: 1 passed; 1 predicted, not measured;")
+    assert verdict_line(outcome).startswith("passed: 1 passed; 1 predicted, not measured;")
     assert not any(isinstance(block, Line) and block.kind == "good" for block in page.blocks)
     assert "\N{ALMOST EQUAL TO} virtual-cuda NVIDIA H200 sm_90" in bench.run("gate", bench.write(value))[1]
-    told = gate.as_json(outcome)
+    told = as_json(outcome)
     assert told["predicted"] == 1 and told["verdicts"][0]["predicted"] is True
     _, (missing,) = bench.gate(report(environment=value["environment"]))
     assert missing["status"] == "not-run" and missing["predicted"] is True
@@ -719,7 +721,7 @@ def status_of(new: Accepted, old: Accepted) -> str:
 def test_numbers_that_differ_are_told_apart_and_never_understated(a: float, b: float) -> None:
     if a == b:
         return
-    texts = gate._apart(a, b)
+    texts = difference._apart(a, b)
     assert (float(texts[0]) < float(texts[1])) == (a < b) and texts[0] != texts[1]
     assert all(float(text) >= value for text, value in zip(texts, (a, b), strict=True))
 

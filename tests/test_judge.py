@@ -36,7 +36,9 @@ from verify.lower.lowerings import lowerings
 from verify.numbers.decide import Enclosure
 from verify.numbers.ulp import Verdict
 from verify.walk import cases
-from verify.walk.cases import Instance, Pointwise, format_of, terms
+from verify.walk.cases import format_of, terms
+from verify.walk.instance import Instance
+from verify.walk.pointwise import Pointwise
 
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]

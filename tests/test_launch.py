@@ -25,7 +25,7 @@ from verify.inputs.domains import Domain
 from verify.lower.lowering import NotLowered, Target
 from verify.lower.user import examine, user_lowering
 from verify.processes import start
-from verify.walk.cases import Pointwise
+from verify.walk.pointwise import Pointwise
 from verify.workers import isolated
 from verify.workers.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
 

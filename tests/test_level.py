@@ -20,7 +20,7 @@ from verify.judge.element import Limits
 from verify.judge.exact import Exact
 from verify.judge.reduce import Reduced
 from verify.walk import cases
-from verify.walk.cases import Pointwise
+from verify.walk.pointwise import Pointwise
 
 SINGLE = FORMATS["float32"]
 FLAT = {"exp": 0.81, "exp2": 0.81, "sigmoid": 0.81, "tanh": 0.48, "erf": 0.48}  # the least part of all inputs

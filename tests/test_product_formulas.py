@@ -12,8 +12,8 @@ from verify import backends
 from verify.facts.kernel import Composite, UsageError, load
 from verify.families import products_formulas
 from verify.families.composite import Part
-from verify.families.products import setting
 from verify.families.products_formulas import Candidate
+from verify.families.products_settings import setting
 from verify.families.products_truth import factors
 from verify.judge.chunk import Formulas
 from verify.numbers import units

@@ -15,7 +15,7 @@ from test_product_formulas import facts, named  # noqa: E402
 from verify import backends  # noqa: E402
 from verify.backends import cuda, rocm  # noqa: E402
 from verify.families import products_lowerings  # noqa: E402
-from verify.families.products import setting  # noqa: E402
+from verify.families.products_settings import setting  # noqa: E402
 from verify.kernels.triton import products  # noqa: E402
 from verify.lower.lowering import NotLowered, Target  # noqa: E402
 from verify.numbers.units import SPLITS, Plan, scalar  # noqa: E402

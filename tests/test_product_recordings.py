@@ -16,7 +16,7 @@ import torch
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import load
 from verify.families import products_formulas
-from verify.families.products import decoded
+from verify.families.products_data import decoded
 from verify.families.products_formulas import Candidate
 from verify.inputs.domains import CHUNK
 from verify.judge.chunk import digests

@@ -16,9 +16,17 @@ from mutants import products as mutants
 from verify import backends
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import Composite, UsageError, load
-from verify.families import products, products_formulas, products_limits, products_lowerings, products_truth
-from verify.families.products import setting
+from verify.families import (
+    products,
+    products_data,
+    products_formulas,
+    products_limits,
+    products_lowerings,
+    products_settings,
+    products_truth,
+)
 from verify.families.products_lowerings import PRECISIONS, set_to
+from verify.families.products_settings import setting
 from verify.families.products_truth import Truths
 from verify.judge import ledger
 from verify.judge.element import Limits, decide
@@ -33,10 +41,12 @@ from verify.numbers.roundoff import Roundoff
 from verify.numbers.roundoff_units import Blocks
 from verify.reports.figures import code_of
 from verify.reports.schema import Cell
-from verify.walk.calls import Called
-from verify.walk.cases import Instance, settings_of, terms
+from verify.walk.called import Called
+from verify.walk.cases import terms
 from verify.walk.cells import fill
+from verify.walk.instance import Instance
 from verify.walk.plan import Job, Selection
+from verify.walk.settings import settings_of
 
 pytestmark = pytest.mark.part(2)
 
@@ -378,7 +388,7 @@ def test_weights_from_that_of_code_0_are_told(monkeypatch: pytest.MonkeyPatch) -
     """As torch's kernel for AVX2 has them: zero - 8 scale is rounded, however small the weights are beside it."""
 
     def product(problem: Any) -> dict[str, Tensor]:
-        codes, scale, zero = products.stored_weights(problem)
+        codes, scale, zero = products_data.stored_weights(problem)
         weights = (codes * scale + (zero - 8 * scale).float()).float()
         total = torch.zeros(problem.tensors["a"].shape[0], weights.shape[1])
         for a, row in zip(problem.tensors["a"].double().T, weights.double(), strict=True):
@@ -405,7 +415,7 @@ def test_weights_that_float64_does_not_hold_are_refused() -> None:
     problem = kernel.problem("bfloat16", kernel.settings[0], {}, 0)
     wide = mutants.of(zero=lambda t: t * 2.0**-80)(problem)
     with pytest.raises(UsageError, match="float64 does not hold all weights"):
-        products.decoded(wide)
+        products_data.decoded(wide)
     with pytest.raises(UsageError, match="group=0: expected at least 1"):
         kernel.custom({"group": "0"})  # type: ignore[misc]
     with pytest.raises(UsageError, match="group=64, k=96: expected a k of whole groups"):
@@ -461,7 +471,7 @@ def test_a_listed_setting_is_not_one_s_own_of_the_same_words() -> None:
 )
 def test_settings_that_are_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        products.custom(given)
+        products_settings.custom(given)
 
 
 def test_shapes_that_do_not_multiply_are_an_error() -> None:

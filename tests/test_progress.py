@@ -16,7 +16,7 @@ import pytest
 
 from verify.cli.commands import main
 from verify.walk import progress, run
-from verify.walk.calls import Called
+from verify.walk.called import Called
 from verify.walk.progress import Done, TimeLeft, shown, spoken
 
 ADD, POW, NONE = (("add eager", "eager"), 1.0), (("pow eager", "eager"), 1.0), ((), 1.0)

@@ -28,6 +28,7 @@ from verify.reports import ci, compare, embedded, gate, markdown, store, termina
 from verify.reports.blocks import Line, Page, Table
 from verify.reports.compare_page import compare_page
 from verify.reports.figures import counted, share
+from verify.reports.gate_page import as_json, gate_page, verdict_line
 from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, severity, tally, tally_text
 from verify.reports.looks import tone as tone_of
 from verify.reports.reasons import beside_regions
@@ -377,7 +378,7 @@ def test_every_output_of_the_gate_shows_both(bench: Bench, first: str, second: s
     path = bench.write(value)
     outcome = gate.gate([path], bench.root)
     assert outcome.exit_code == 1 and outcome.counts["exceeds-bound"] == 1
-    told_in(printed(gate.gate_page(outcome)), first, second)
+    told_in(printed(gate_page(outcome)), first, second)
     log = ci.sarif(outcome)
     (result,) = [one for one in log["runs"][0]["results"] if one["ruleId"] == "exceeds-bound"]
     told_in(result["message"]["text"] + " exceeds-bound", first, second)
@@ -394,7 +395,7 @@ def test_what_deviates_is_counted_beside_the_passes_by_every_output_of_the_gate(
     path = bench.write(value)
     outcome = gate.gate([path], bench.root)
     assert (outcome.exit_code, outcome.counts, outcome.deviating) == (0, {"deviates": 1, "passed": 1}, 1)
-    page = gate.gate_page(outcome)
+    page = gate_page(outcome)
     assert page.title == "gate: 2 cells, 0 failing, 1 deviates"
     assert not any(isinstance(block, Line) and block.kind == "good" for block in page.blocks)
     assert "in overflow: flushes there" in printed(page) and "[ledger: id-overflow]" in printed(page)
@@ -402,13 +403,13 @@ def test_what_deviates_is_counted_beside_the_passes_by_every_output_of_the_gate(
     assert (result["ruleId"], result["level"]) == ("deviates", "note")
     (notice,) = ci.error_lines(outcome)
     assert notice.startswith("::notice title=1 deviates::")
-    assert gate.as_json(outcome)["deviate"] == 1
+    assert as_json(outcome)["deviate"] == 1
     # with another environment the status is another one, and the count stays
     value["environment"]["cpu"] = FINGERPRINT | {"torch": "2.14.0"}
     outcome = gate.gate([bench.write(value)], bench.root)
     assert outcome.counts == {"stale": 2} and outcome.exit_code == 0
-    assert gate.gate_page(outcome).title == "gate: 2 cells, 0 failing, 1 deviates"
-    assert "(1 in all with known deviations)" in gate.verdict_line(outcome)
+    assert gate_page(outcome).title == "gate: 2 cells, 0 failing, 1 deviates"
+    assert "(1 in all with known deviations)" in verdict_line(outcome)
     assert gate.gate([path], bench.root, fail_on=["deviates"]).exit_code == 1
 
 
@@ -719,7 +720,7 @@ def test_what_is_not_proved_fails_unless_something_allows_it(bench: Bench, statu
     assert bench.accept(allowed)[0] == 0
     code, (verdict,) = bench.gate(allowed)
     assert (code, verdict["status"], verdict["allowance"], verdict["fails"]) == (0, status, "an-entry", False)
-    last = gate.gate_page(gate.gate([bench.write(allowed)], bench.root)).blocks[-1]
+    last = gate_page(gate.gate([bench.write(allowed)], bench.root)).blocks[-1]
     assert isinstance(last, Line) and last.kind == "open"  # what is let stand is not green
     other = {"different": 5, "closer": 0, "farther": 0, "tied": 5}
     mine = {"allowance": "an-entry", "lowering": "mine.py:f"}

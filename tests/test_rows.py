@@ -24,7 +24,7 @@ from verify.facts import kernel
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import Composite, Setting, UsageError
 from verify.facts.truth import Truth
-from verify.families import rows, rows_limits
+from verify.families import rows, rows_limits, rows_recipes, rows_settings
 from verify.families.composite import Limit, Problem
 from verify.families.rows import Place
 from verify.lower.lowering import Target
@@ -39,7 +39,7 @@ CPU = backends.load("cpu")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 NAMES = ("sum", "softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "rms_norm")
 #: Several rows of every recipe, in less than a second.
-SMALL = rows.setting("small", (34, 257))
+SMALL = rows_settings.setting("small", (34, 257))
 
 
 def facts(name: str) -> Composite:
@@ -108,7 +108,7 @@ def holds(truth: Truth, due: str | tuple[Fraction, Fraction]) -> bool:
 def test_the_truth_of_rms_norm_equals_a_separately_written_one(dtype: str, eps: float) -> None:
     pytest.importorskip("flint", reason="python-flint is not installed")
     name = facts("rms_norm")
-    one: Problem = name.problem(dtype, rows.setting("s", (17, 9)), {"eps": eps}, 3)
+    one: Problem = name.problem(dtype, rows_settings.setting("s", (17, 9)), {"eps": eps}, 3)
     x, w = (t.double().tolist() for t in one.tensors.values())
     source = name.truth(one, "cpu", {"sqrt": 4.0})
     whole, _ = source.enclose("")
@@ -154,7 +154,10 @@ def test_special_values_of_rms_norm() -> None:
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 50), dtype=st.sampled_from(DTYPES))
 @settings(max_examples=30)
 def test_an_exact_inner_product_is_that_of_rationals(seed: int, n: int, dtype: str) -> None:
-    a, b = (problem("sum", dtype, rows.setting("s", (1, n), recipe="wide"), seed + k).tensors["x"][0] for k in (0, 1))
+    a, b = (
+        problem("sum", dtype, rows_settings.setting("s", (1, n), recipe="wide"), seed + k).tensors["x"][0]
+        for k in (0, 1)
+    )
     exact = sum(
         (Fraction(x) * Fraction(y) for x, y in zip(a.double().tolist(), b.double().tolist(), strict=True)), Fraction(0)
     )
@@ -162,7 +165,7 @@ def test_an_exact_inner_product_is_that_of_rationals(seed: int, n: int, dtype: s
 
 
 def test_names_of_recipes_may_have_spaces_after_commas() -> None:
-    spaced = rows.custom({"shape": "8x16", "recipe": "random, exact"}, kind=rows.SUMS)
+    spaced = rows_settings.custom({"shape": "8x16", "recipe": "random, exact"}, kind=rows_recipes.SUMS)
     assert spaced.parameters["recipe"] == "random,exact"
 
 
@@ -186,7 +189,7 @@ def test_rms_norm_keeps_its_bound(name: str, dtype: str) -> None:
     if name == "triton-interpreter" and dtype == "bfloat16":
         pytest.skip("it truncates to bfloat16, see kernels/ledger")
     for scalars in facts("rms_norm").cases:
-        found = filled(facts("rms_norm"), rows.setting("s", (34, 35)), dtype, one, scalars=scalars)
+        found = filled(facts("rms_norm"), rows_settings.setting("s", (34, 35)), dtype, one, scalars=scalars)
         assert (found["status"], found["reason"]) == ("passed", "")
 
 
@@ -199,7 +202,7 @@ def test_rms_norm_keeps_its_bound(name: str, dtype: str) -> None:
 def test_exact_strata_are_exact_for_every_known_algorithm(name: str, n: int, recipe: str) -> None:
     """Bounds below half a step of the result, on every backend: there any other bit is a fault, in every dtype."""
     for dtype in DTYPES:
-        one = problem(name, dtype, rows.setting("s", (3, n), recipe=recipe))
+        one = problem(name, dtype, rows_settings.setting("s", (3, n), recipe=recipe))
         family, fmt = facts(name).family, FORMATS[dtype]
         mid = facts(name).truth(one, "cpu", {"sqrt": 4.0}).enclose("")[0].mid
         for backend in ("cpu", "cuda"):
@@ -220,7 +223,7 @@ def test_exact_strata_of_exponentials(n: int) -> None:
     """Equal scores: softmax is exact. Steps of 40: the logarithm is the last term, to less than a step of any dtype."""
     for dtype in DTYPES:
         for name, parity in (("softmax", 0), ("logcumsumexp", 1)):
-            one = problem(name, dtype, rows.setting("s", (8, n), recipe="exact"))
+            one = problem(name, dtype, rows_settings.setting("s", (8, n), recipe="exact"))
             limit = facts(name).limit(one, target(name, dtype), own(name), "")
             part = limit.bound[parity::2]
             y = planted.CORRECT[name](one.tensors["x"], -1).double()[parity::2]
@@ -232,7 +235,7 @@ def test_exact_strata_of_exponentials(n: int) -> None:
 def test_sums_of_an_exact_stratum_are_never_zero() -> None:
     """A lost rest of a row must change what is seen: no prefix of it adds up to nothing."""
     for n in (1, 2, 33, 1009, 1 << 16, 1 << 20):
-        x = problem("sum", "float32", rows.setting("s", (2, n), recipe="exact")).tensors["x"]
+        x = problem("sum", "float32", rows_settings.setting("s", (2, n), recipe="exact")).tensors["x"]
         assert bool((x.double().cumsum(-1) != 0).all())
 
 
@@ -240,7 +243,7 @@ def test_quick_runs_meet_exact_strata() -> None:
     """In the quick profile, from two terms to 2^20 of them."""
     for name in NAMES:
         quick = [one for one in facts(name).settings if one.quick]
-        told = [rows.named(one.parameters["recipe"], False) for one in quick]
+        told = [rows_recipes.named(one.parameters["recipe"], False) for one in quick]
         assert sum("exact" in names for names in told) >= 3 and (["counted"] in told or ["widening"] in told)
         assert any(one.parameters["shape"] == [1 << 20] for one in quick)
 
@@ -256,13 +259,13 @@ def bounds(name: str, setting: Setting, order: str = "", dtype: str = "float32")
 
 @pytest.mark.parametrize("name", ["sum", "softmax", "rms_norm"])
 def test_any_order_is_wider_than_the_known_ones(name: str) -> None:
-    found = bounds(name, rows.setting("s", (2, 5000), recipe="one_sign"))
+    found = bounds(name, rows_settings.setting("s", (2, 5000), recipe="one_sign"))
     ((kind, outer),) = found.beyond
     assert kind == "order" and bool((outer >= found.bound).all()) and bool((outer > found.bound).any())
 
 
 def test_a_declared_order_is_the_bound_and_nothing_is_beyond_it() -> None:
-    setting = rows.setting("s", (2, 5000), recipe="one_sign")
+    setting = rows_settings.setting("s", (2, 5000), recipe="one_sign")
     tree, blocks, line, half = (
         bounds("sum", setting, order)
         for order in ("tree:float32", "blocked=128:float32", "sequential:float32", "tree:bfloat16")
@@ -273,7 +276,7 @@ def test_a_declared_order_is_the_bound_and_nothing_is_beyond_it() -> None:
 
 
 def test_a_registered_lowering_has_its_algorithm_alone() -> None:
-    one = problem("sum", "float32", rows.setting("s", (2, 5000), recipe="one_sign"))
+    one = problem("sum", "float32", rows_settings.setting("s", (2, 5000), recipe="one_sign"))
     assert facts("sum").limit(one, target("sum"), lowerings(facts("sum"))[0], "").beyond == ()
 
 
@@ -295,7 +298,7 @@ def test_long_scans_of_a_gpu_in_the_half_type_are_bounded(name: str, dtype: str,
 
 
 def test_a_probable_bound_is_tighter_and_kept() -> None:
-    setting = rows.setting("s", (8, 4096), recipe="random,one_sign")
+    setting = rows_settings.setting("s", (8, 4096), recipe="random,one_sign")
     x = problem("sum", "float32", setting).tensors["x"]
     found = bounds("sum", setting, "any:float32")
     ((kind, proven),) = found.beyond
@@ -312,7 +315,7 @@ def test_a_probable_bound_is_tighter_and_kept() -> None:
 
 def test_there_is_no_probable_bound_without_random_rows_or_counted_roundings() -> None:
     for name, recipe in (("sum", "graded"), ("logcumsumexp", "random"), ("cummax", "random")):
-        found = bounds(name, rows.setting("s", (2, 64), recipe=recipe))
+        found = bounds(name, rows_settings.setting("s", (2, 64), recipe=recipe))
         assert "probable" not in dict(found.beyond)
 
 
@@ -365,7 +368,7 @@ def test_one_partial_sum_in_bfloat16_is_caught() -> None:
 
 def test_beyond_the_probable_bound_a_lowering_is_suspect_a_registered_one_too() -> None:
     """Partial sums in bfloat16 on random rows, on which the bound of any order has room for them."""
-    setting = rows.setting("random", (64, 1 << 13), recipe="random")
+    setting = rows_settings.setting("random", (64, 1 << 13), recipe="random")
     narrow = planted.lowering(lambda x, dim: planted.narrow_sum(x, dim, torch.bfloat16))
     right = planted.lowering(planted.total)
     for change in ({"name": "inductor"}, {"order": Order.parse("any:float32")}):
@@ -386,7 +389,7 @@ def test_beyond_the_probable_bound_a_lowering_is_suspect_a_registered_one_too() 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_where_squares_overflow_nothing_but_zero_and_the_truth_passes(spoil: Any, expected: str, dtype: str) -> None:
     """Also what computes in float64, where they do not."""
-    setting = rows.setting("wide", (12, 257), recipe="wide,exact")
+    setting = rows_settings.setting("wide", (12, 257), recipe="wide,exact")
 
     def of(function: planted.Function) -> planted.Function:
         def run(x: Tensor, dim: int, weight: Tensor, eps: float) -> Tensor:
@@ -410,7 +413,7 @@ def test_a_cell_whose_bounds_say_nothing_is_unjudged(name: str, alone: str) -> N
     """2^20 random numbers alone, where a bound is as large as what it bounds, unless one known algorithm is kept that
     resolves them; and its own settings of that length."""
     for recipe, expected in (("random", alone), ("random,exact", "passed")):
-        setting = rows.setting("s", (2, 1 << 20), recipe=recipe)
+        setting = rows_settings.setting("s", (2, 1 << 20), recipe=recipe)
         found = status(name, "float16", planted.CORRECT[name], setting)
         assert found["status"] == expected, found["reason"]
         assert (found["reason_kind"] == "resolution") == (expected == "unjudged")

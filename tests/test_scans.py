@@ -29,7 +29,7 @@ from verify.facts import kernel
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import Composite, Setting, UsageError
 from verify.facts.truth import Truth
-from verify.families import rows, rows_limits
+from verify.families import rows_limits, rows_recipes, rows_settings
 from verify.families.composite import Problem
 from verify.families.rows import Place
 from verify.kernels._orders import cascade_depth, inner_threads, scans
@@ -58,7 +58,7 @@ def facts(name: str) -> Composite:
 
 
 def small(shape: tuple[int, ...], recipe: str = "mixed", dim: int = -1, layout: str = "contiguous") -> Setting:
-    return rows.setting("small", shape, dim, layout, recipe)
+    return rows_settings.setting("small", shape, dim, layout, recipe)
 
 
 def problem(name: str, dtype: str, setting: Setting, seed: int = 0) -> Problem:
@@ -275,7 +275,7 @@ def test_long_rows_in_double_double_go_to_multiprecision() -> None:
 @pytest.mark.parametrize("recipe", ["random", "exact"])
 def test_problems_have_the_same_bits_everywhere(recipe: str) -> None:
     """SHA-256 of the recipes' patterns in all dtypes: integers and + - * / of float64, no library."""
-    recipe = ",".join(FIRST if recipe == "random" else sorted({*rows.RECIPES} - {*FIRST}))
+    recipe = ",".join(FIRST if recipe == "random" else sorted({*rows_recipes.RECIPES} - {*FIRST}))
     digests = {}
     for kind, name in KINDS.items():
         hasher = hashlib.sha256()
@@ -287,7 +287,7 @@ def test_problems_have_the_same_bits_everywhere(recipe: str) -> None:
 
 
 #: A change of these is a change of the problems: of every recorded report and baseline.
-FIRST = tuple(rows.RECIPES)[:12]
+FIRST = tuple(rows_recipes.RECIPES)[:12]
 PUBLISHED = {"sums": "2f9896e831ee4955", "products": "5cc7e377e8576eb7", "exponentials": "20a7411674c13434"}
 PUBLISHED_LATER = {"sums": "e5dea7407d25fb74", "products": "ef6cc9ccfdf555d2", "exponentials": "5d9ba6bbd2e2c4a0"}
 
@@ -319,7 +319,7 @@ def test_recipes_are_what_they_say(name: str, dtype: str) -> None:
 
 def test_mixed_rows_take_the_recipes_in_turn() -> None:
     x = problem("cumsum", "float32", small((26, 17))).tensors["x"]
-    for k, recipe in enumerate(rows.mixed(False)):
+    for k, recipe in enumerate(rows_recipes.mixed(False)):
         alone = problem("cumsum", "float32", small((3, 17), recipe)).tensors["x"]
         assert torch.equal(x[k].view(torch.int32), alone[0].view(torch.int32)), recipe
 
@@ -672,7 +672,7 @@ def test_a_row_alone_is_scanned_by_cub() -> None:
 # ---------------------------------------------------------------- laws
 
 DRAWN = {
-    "recipe": st.sampled_from(sorted(rows.RECIPES)),
+    "recipe": st.sampled_from(sorted(rows_recipes.RECIPES)),
     "dtype": st.sampled_from(DTYPES),
     "n": st.integers(1, 60),
     "seed": st.integers(0, 2**32),

@@ -22,7 +22,7 @@ from verify.judge.tally import root
 from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.reports import store
-from verify.walk.cases import problem_digest
+from verify.walk.instance import problem_digest
 from verify.walk.plan import Selection
 from verify.walk.run import run
 

@@ -30,7 +30,7 @@ from verify.lower.lowering import NotLowered, Target, Unsuited
 from verify.lower.user import user_composite
 from verify.processes import standby
 from verify.walk import run as walk
-from verify.walk.cases import problem_digest
+from verify.walk.instance import problem_digest
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import PLACES, Worker, imported, isolated, isolated_composite

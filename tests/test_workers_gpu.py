@@ -17,10 +17,13 @@ from verify.inputs import domains
 from verify.inputs.domains import domain_of
 from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
-from verify.walk.calls import CALLS, Called, Sample, call_all
+from verify.walk.arrangements import CALLS
+from verify.walk.called import Called
+from verify.walk.calls import Sample, call_all
 from verify.walk.calls_of_problems import call_problems
-from verify.walk.cases import Instance, Pointwise
+from verify.walk.instance import Instance
 from verify.walk.plan import Selection
+from verify.walk.pointwise import Pointwise
 from verify.walk.run import run
 from verify.workers import isolated, isolated_composite
 from verify.workers.launch import LoweringError, launch_steady

@@ -21,9 +21,9 @@ from verify.inputs.draws import Bits
 from verify.lower.lowering import Call, Lowering, Target
 from verify.lower.pytorch import EAGER
 from verify.numbers.transforms import two_sum
-from verify.walk.cases import Pointwise
 from verify.walk.cells import cell_of
 from verify.walk.plan import Job
+from verify.walk.pointwise import Pointwise
 from verify.walk.walk import walk
 from verify.workers.launch import bits as bits_of
 

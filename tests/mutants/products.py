@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from verify.families.composite import Problem
-from verify.families.products import decoded
+from verify.families.products_data import decoded
 
 Tensor = torch.Tensor
 Change = Callable[[Tensor], Tensor]

@@ -16,7 +16,7 @@ import torch
 from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite, Setting, is_file
-from verify.families import rows
+from verify.families import rows_settings
 from verify.lower.lowering import Lowering, Target
 from verify.walk.cells import fill
 from verify.walk.plan import Job, Selection
@@ -242,7 +242,7 @@ def cell(defect: Defect, mutant: Mutant | None = None) -> dict[str, Any]:
     """The cell of the mutant, or of another function in its place."""
     facts = kernel.load(defect.kernel)
     assert isinstance(facts, kernel.Composite)
-    setting: Setting = rows.setting("planted", defect.shape, recipe=defect.recipe)
+    setting: Setting = rows_settings.setting("planted", defect.shape, recipe=defect.recipe)
     function = defect.mutant if mutant is None else mutant
     name = "eager" if defect.reference else "mutants.py:planted"
     lowering = Lowering(

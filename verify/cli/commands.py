@@ -629,12 +629,13 @@ def gate(
     ensure_writable(*files, appended, reading=[*report, *accepted_files(baseline)])
     from verify.reports import ci, markdown, oss_benchmark
     from verify.reports import gate as gates
+    from verify.reports import gate_page as pages
 
     statuses = [status for text in fail_on or () for status in comma_list(text)]
     outcome = gates.gate(report, baseline, statuses or gates.FAIL_ON, allow or (), only or ())
-    page = gates.gate_page(outcome)
+    page = pages.gate_page(outcome)
     if json_file is not None:
-        store.write_text([json.dumps(gates.as_json(outcome), indent=1), "\n"], json_file)
+        store.write_text([json.dumps(pages.as_json(outcome), indent=1), "\n"], json_file)
     if markdown_file is not None:
         store.write_text(markdown.lines(page), markdown_file)
     if sarif_file is not None:

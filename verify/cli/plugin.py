@@ -51,6 +51,7 @@ class Gate(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         from verify.facts.kernel import UsageError, comma_list
         from verify.reports import gate
+        from verify.reports.gate_page import verdict_line
         from verify.reports.text import printable
 
         option, start = self.config.getoption, self.config.invocation_params.dir
@@ -62,7 +63,7 @@ class Gate(pytest.File):
         except UsageError as error:
             raise self.CollectError(str(error)) from None
         if outcome.exit_code and not outcome.failed:
-            raise self.CollectError(gate.verdict_line(outcome))
+            raise self.CollectError(verdict_line(outcome))
         facts = [(verdict.device, verdict.profile) for verdict in outcome.verdicts]
         several = [len(set(values)) > 1 for values in zip(*facts, strict=True)]
         for verdict, places in zip(outcome.verdicts, facts, strict=True):

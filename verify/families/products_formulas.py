@@ -19,7 +19,7 @@ import torch
 
 from verify.facts.formats import FORMATS
 from verify.families.composite import Part, Problem
-from verify.families.products import COLUMNS, ROWS, Shape, decoded, stored_weights
+from verify.families.products_data import COLUMNS, ROWS, Shape, decoded, stored_weights
 from verify.families.products_limits import architecture
 from verify.families.products_truth import factors
 from verify.inputs.draws import spread

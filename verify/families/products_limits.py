@@ -17,7 +17,8 @@ import torch
 from verify.facts.formats import FORMATS, Format
 from verify.facts.kernel import is_file
 from verify.families.composite import Limit, Problem
-from verify.families.products import LOWERINGS, Place, Shape, decoded, stored_weights, unordered, unread
+from verify.families.products import LOWERINGS, Place
+from verify.families.products_data import Shape, decoded, stored_weights, unordered, unread
 from verify.families.products_truth import factors
 from verify.families.rows_limits import settled
 from verify.lower.lowering import Lowering, Target

@@ -17,7 +17,8 @@ import torch
 
 from verify.facts.truth import TINY, ZERO, Truth
 from verify.families.composite import Problem
-from verify.families.products import Products, Shape, decoded, unordered, unread
+from verify.families.products import Products
+from verify.families.products_data import Shape, decoded, unordered, unread
 from verify.inputs.draws import spread
 from verify.numbers.ball import GROW
 from verify.numbers.decide import Enclosure

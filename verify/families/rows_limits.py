@@ -17,7 +17,8 @@ import torch
 from verify.facts.formats import FORMATS, Format
 from verify.facts.kernel import facts_of, is_file
 from verify.families.composite import Limit, Problem
-from verify.families.rows import LOWERINGS, SQUARES, Algorithm, Place, Rows, placed
+from verify.families.rows import LOWERINGS, Algorithm, Place, Rows, placed
+from verify.families.rows_recipes import SQUARES
 from verify.families.rows_truth import rows_of, squares_overflow
 from verify.lower.lowering import Lowering, Target
 from verify.numbers.arrays import BallArrays

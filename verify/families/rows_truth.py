@@ -16,7 +16,8 @@ from verify.facts.formats import FORMATS
 from verify.facts.oracle import OracleError
 from verify.facts.truth import TINY, Truth
 from verify.families.composite import Problem
-from verify.families.rows import PRODUCTS, SQUARES, SUMS, Rows
+from verify.families.rows import Rows
+from verify.families.rows_recipes import PRODUCTS, SQUARES, SUMS
 from verify.inputs.draws import spread
 from verify.judge.ledger import holds
 from verify.numbers.arrays import BallArrays, BallDDArrays, ExactRow, MpArrays

@@ -34,20 +34,11 @@ from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.lowerings import lowerings
 from verify.lower.stubs import expression
 from verify.lower.user import importing, user_composite
-from verify.walk.calls import (
-    AFTER,
-    DEPENDS,
-    JUDGING,
-    LATER,
-    USUAL,
-    Called,
-    drawn_scalars,
-    edges,
-    listed,
-    possible,
-    tried,
-)
-from verify.walk.cases import Instance, format_of, terms
+from verify.walk.arrangements import AFTER, LATER, USUAL, applied, applied_to
+from verify.walk.called import DEPENDS, JUDGING, Called, edges, listed, possible, tried
+from verify.walk.cases import format_of, terms
+from verify.walk.instance import Instance
+from verify.walk.values import drawn_scalars
 from verify.workers.launch import AHEAD, Begun, LoweringError, Outputs, bits
 
 Tensor = torch.Tensor
@@ -63,6 +54,7 @@ MEMORY: Mapping[str, str] = {
     "sliced": "torch.cat([t, t.flip(-1)], -1)[..., :t.shape[-1]]",
     "misaligned": "torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape)",
 }
+MORE = " if t.dim() > 2 else "  # what follows is of tensors of fewer dimensions
 #: What each tensor of a user's own lowering's further problems lies in: as it is, as above, in matrices that do not
 #: follow one another, in the first part of longer ones, with heads within rows, with those between the heads of other
 #: tensors, and with the second dimension as the last.
@@ -70,10 +62,10 @@ LAYOUTS = (
     "t",
     *MEMORY.values(),
     "t.repeat_interleave(2, 0)[::2]",
-    "torch.cat([t, t.flip(-2)], -2).narrow(-2, 0, t.shape[-2]) if t.dim() > 2 else t",
-    "t.transpose(1, 2).contiguous().transpose(1, 2) if t.dim() > 2 else t",
-    "torch.stack([t.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2) if t.dim() > 2 else torch.cat([t, t])[len(t):]",
-    "t.movedim(1, -1).contiguous().movedim(-1, 1) if t.dim() > 2 else t",
+    f"torch.cat([t, t.flip(-2)], -2).narrow(-2, 0, t.shape[-2]){MORE}t",
+    f"t.transpose(1, 2).contiguous().transpose(1, 2){MORE}t",
+    f"torch.stack([t.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2){MORE}torch.cat([t, t])[len(t):]",
+    f"t.movedim(1, -1).contiguous().movedim(-1, 1){MORE}t",
 )
 DRAWN = 10  # problems of sizes and options that nobody has written down
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
@@ -89,7 +81,7 @@ PICKED: Mapping[str, str] = {
     "rows repeated": f"t[torch.arange({ROWS}, device=t.device) // 2]",
     "one row expanded": f"t[:1].expand({ROWS}, *t.shape[1:])",
 }
-#: As the plain call, but for how it is made, see `verify.walk.calls.MANNERS`.
+#: As the plain call, but for how it is made, see `verify.walk.arrangements.MANNERS`.
 MADE: Mapping[str, str] = {
     "other memory around it": "guard", "another thread": "thread", LATER: "late",
     "a result that is kept": "kept",
@@ -388,7 +380,7 @@ class Calls:
             self.launched(given, how)
             return None
         due = self.due if plain is None else self.launched(plain)
-        due = {k: _arranged(picked, t).to(given.device) for k, t in due.items()} if picked else due
+        due = {k: applied(picked, t).to(given.device) for k, t in due.items()} if picked else due
         y = self.launched(given, how, like=due)
         told = _differing(y, due)
         if not told:
@@ -418,7 +410,7 @@ class Calls:
         """What a call gives, and then what it gives of the inputs in other layouts, where bits are other ones. To be
         closed."""
         moved = [
-            given.reading({k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.read.items()})
+            given.reading({k: applied(layout.get(k, "t"), t) for k, t in given.problem.read.items()})
             for layout in layouts
         ]
         with closing(self.in_turn([(given, how), *((one, "") for one in moved)])) as launches:
@@ -441,7 +433,8 @@ class Calls:
             return None
         told = BEYOND.get(found, found)
         if result.layout:
-            told += " with " + "; ".join(f"t = {k}: {text}" for k, text in result.layout.items() if text != "t")
+            moved = {k: _of_rank(text, one.problem.read[k].dim()) for k, text in result.layout.items()}
+            told += " with " + "; ".join(f"t = {k}: {text}" for k, text in moved.items() if text != "t")
         usual = result.how == USUAL and not result.layout
         alone = partial(self.right_alone, one, outputs) if usual else None
         element = partial(self.failing, one, outputs) if found in BEYOND else str
@@ -634,8 +627,8 @@ class Calls:
     def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
         """A call of MEMORY, or of PICKED, with the tensors of a plain one."""
         if text := MEMORY.get(name):
-            return self.drawn(self.batch(ROWS), {k: _arranged(text, t) for k, t in tensors.items()})
-        picked = {k: _arranged(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
+            return self.drawn(self.batch(ROWS), {k: applied(text, t) for k, t in tensors.items()})
+        picked = {k: applied(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
         return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
 
     def prepared(self, drawn: Drawn) -> Instance:
@@ -643,7 +636,7 @@ class Calls:
         one = self.drawn(drawn.given, seed=drawn.seed, scalars=drawn.scalars)
         if drawn.made:
             tensors = dict(one.problem.tensors)
-            tensors |= {k: _made(text, k, tensors) for k, text in drawn.made.items()}
+            tensors |= {k: applied_to(text, k, tensors) for k, text in drawn.made.items()}
             one.problem = replace(one.problem, tensors=tensors)
         self.described[one] = drawn
         if not self.leaves(one):
@@ -681,11 +674,11 @@ class Calls:
     ) -> _Wrong | _Left | None:  # fmt: skip
         """A problem of which some rows are judged, as one of these alone; also in other layouts."""
         one = self.drawn(given)
-        tensors = {k: _arranged(picked.get(k, "t"), t) for k, t in one.problem.tensors.items()}
+        tensors = {k: applied(picked.get(k, "t"), t) for k, t in one.problem.tensors.items()}
         rows, like = self.drawn(some, tensors), one.eager(0, self.reference, self.aim(one))
         with closing(self.results(one, self.apart(one), "", like)) as found:
             for result in found:
-                taken = {k: _arranged(picked[""], t).to(rows.device) for k, t in result.outputs.items()}
+                taken = {k: applied(picked[""], t).to(rows.device) for k, t in result.outputs.items()}
                 if wrong := self.wrong(replace(result, one=rows, outputs=taken)):
                     return wrong
         return None
@@ -708,7 +701,7 @@ class Calls:
     def repeated(self) -> _Wrong | None:
         """The same rows again and again, of which each is to be as in a batch of few."""
         plain, text = self.drawn(self.batch(SOME, LONG)), f"t.repeat({TIMES}, *[1] * (t.dim() - 1))"
-        tensors = {k: _arranged(text, t) if k in self.batched else t for k, t in plain.problem.tensors.items()}
+        tensors = {k: applied(text, t) if k in self.batched else t for k, t in plain.problem.tensors.items()}
         return self.beside(self.drawn(self.batch(SOME * TIMES, LONG), tensors), text, True, plain=plain)
 
     def script(self, name: str, sizes: Mapping[str, str] | None, made: Mapping[str, str]) -> str:
@@ -725,7 +718,7 @@ class Calls:
             for k, t in one.problem.tensors.items()
         }
         tensors = {k: eval(v, {"torch": torch}).to(self.case.device) for k, v in numbers.items()}
-        tensors |= {k: _made(text, k, tensors) for k, text in made.items()}
+        tensors |= {k: applied_to(text, k, tensors) for k, text in made.items()}
         plain = self.drawn(sizes or self.batch(ROWS), tensors)
         getattr(self.call, "restart", lambda: None)()
         try:
@@ -855,16 +848,10 @@ def call_problems(
     )
 
 
-def _arranged(text: str, t: Tensor) -> Tensor:
-    return _made(text, "t", {"t": t})
-
-
-def _made(text: str, name: str, tensors: Mapping[str, Tensor]) -> Tensor:
-    """An expression of the tables of calls, of tensors by name and of the one of that name as t."""
-    t = tensors[name]
-    bytes_ = t.view(torch.uint8) if t.element_size() == 1 else t  # torch moves no floats of 8 bits
-    made: Tensor = eval(text, {"torch": torch}, {**tensors, "t": bytes_})
-    return made.view(t.dtype)
+def _of_rank(text: str, dims: int) -> str:
+    """What counts of an expression of LAYOUTS for a tensor of so many dimensions."""
+    whole, *other = text.split(MORE)
+    return other[0] if other and dims <= 2 else whole
 
 
 def _work(given: Mapping[str, str]) -> int:

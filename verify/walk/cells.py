@@ -25,9 +25,10 @@ from verify.lower.lowering import NotLowered, Target, Unsuited
 from verify.lower.lowerings import lowerings
 from verify.lower.user import digest_of
 from verify.walk import laws, sweep
-from verify.walk.calls import Called
-from verify.walk.cases import Case, Pointwise, trust
+from verify.walk.called import Called
+from verify.walk.cases import Case, trust
 from verify.walk.plan import Job, Selection
+from verify.walk.pointwise import Pointwise
 from verify.walk.walk import Found, Launched, allowed, case_of, walk
 from verify.workers.launch import LoweringError
 

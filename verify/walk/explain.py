@@ -44,7 +44,10 @@ from verify.lower.lowerings import lowering_names, lowerings, unknown
 from verify.numbers import mp
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
-from verify.walk.cases import Case, Instance, Pointwise, Terms, cases_of, format_of, settings_of, terms
+from verify.walk.cases import Case, Terms, format_of, terms
+from verify.walk.instance import Instance
+from verify.walk.pointwise import Pointwise
+from verify.walk.settings import cases_of, settings_of
 from verify.workers import isolated, isolated_composite
 from verify.workers.launch import LoweringError, launch_steady
 

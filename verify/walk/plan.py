@@ -15,23 +15,14 @@ from verify import backends
 from verify.backends import Backend
 from verify.facts import kernel
 from verify.facts.formats import FORMATS
-from verify.facts.kernel import (
-    DTYPES,
-    NARROW,
-    BackendAbsent,
-    Composite,
-    Kernel,
-    Scalars,
-    Setting,
-    UsageError,
-    suggest,
-)
+from verify.facts.kernel import DTYPES, NARROW, BackendAbsent, Composite, Kernel, Scalars, Setting, UsageError, suggest
 from verify.inputs.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
 from verify.lower.lowering import Lowering, Target
 from verify.lower.lowerings import lowerings, unknown
 from verify.lower.user import declared, may_take, user_composite, user_lowering
 from verify.numbers.orders import Order
-from verify.walk.cases import cases_of, own_setting, ranges_of, settings_of, truths_of, unit_of
+from verify.walk.pointwise import ranges_of, truths_of, unit_of
+from verify.walk.settings import cases_of, own_setting, settings_of
 from verify.workers import TIMEOUT, isolated, isolated_composite
 
 

@@ -28,9 +28,10 @@ from verify.reports.compare import Aligned, Comparison, Facts, Source, refusal
 from verify.reports.exchange import Element, Entry, Exchanged, Finding, Wanted
 from verify.reports.replays import replay_place
 from verify.reports.text import scalars_key, scalars_of
-from verify.walk.cases import Case, Pointwise, format_of
+from verify.walk.cases import Case, format_of
 from verify.walk.explain import digits, truth_of
 from verify.walk.plan import Job, Selection, jobs_of
+from verify.walk.pointwise import Pointwise
 from verify.walk.walk import case_of
 from verify.workers.launch import bits, launch_steady
 

@@ -19,10 +19,13 @@ from verify.judge.regions import REGIONS
 from verify.judge.tally import Tally
 from verify.lower.lowering import Lowering, NotLowered
 from verify.lower.lowerings import lowerings
-from verify.walk.calls import Called, Sample, call_all
+from verify.walk.called import Called
+from verify.walk.calls import Sample, call_all
 from verify.walk.calls_of_problems import call_problems
-from verify.walk.cases import Case, Instance, Pointwise, Strata, format_of, terms
+from verify.walk.cases import Case, Strata, format_of, terms
+from verify.walk.instance import Instance
 from verify.walk.plan import Job, Selection, job_domain
+from verify.walk.pointwise import Pointwise
 from verify.workers.launch import LoweringError, launch_steady, repeats_of
 
 RESOLVED = 4096  # elements whose resolution is taken
