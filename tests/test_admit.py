@@ -24,7 +24,7 @@ from verify.numbers import NotAdmitted, admit, arithmetic, casts, primitives
 from verify.numbers.ball import Ball64
 from verify.numbers.functions import FUNCTIONS, LIBRARY
 from verify.numbers.ieee import IeeeSystem, _fma_double
-from verify.walk import cases
+from verify.walk import pointwise
 from verify.walk.instance import Instance
 from verify.walk.pointwise import Pointwise
 
@@ -382,7 +382,7 @@ def test_tensors_serve_where_what_is_compiled_is_not_admitted(monkeypatch: pytes
         return {name: {c: one.counts[c] for c in CLASSES} for name, one in tally.regions.items()}
 
     fused = judged()
-    monkeypatch.setattr(cases, "_ENGINES", {})
+    monkeypatch.setattr(pointwise, "_ENGINES", {})
     monkeypatch.setattr(primitives, "complaints", lambda device, wrap=None: {"float64 +": "planted"} if wrap else {})
     assert judged() == fused
 

@@ -17,7 +17,7 @@ from verify.judge.cell import standing, standing_of
 from verify.judge.chunk import Judge
 from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
-from verify.walk import cases
+from verify.walk import instance
 from verify.walk.cases import terms
 from verify.walk.instance import Instance
 
@@ -32,7 +32,7 @@ KERNELS = [
 MANY = {"m": "31", "k": "40", "n": "33"}  # outputs, of which 256 are drawn
 
 
-def instance(name: str, dtype: str) -> tuple[Instance, Target]:
+def instance_of(name: str, dtype: str) -> tuple[Instance, Target]:
     facts = kernel.load(name)
     assert isinstance(facts, Composite) and facts.custom is not None
     given = facts.batched(35, 65) if facts.batched else facts.sized(33)[0] | MANY
@@ -47,8 +47,8 @@ def instance(name: str, dtype: str) -> tuple[Instance, Target]:
 @pytest.mark.parametrize(("name", "dtype"), KERNELS)
 def test_one_wrong_element_is_found(name: str, dtype: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the walk and by other calls, in double-double, and of large outputs in float64."""
-    monkeypatch.setattr(cases, "SCREENED", 1 << 14 if small else 0)
-    one, on = instance(name, dtype)
+    monkeypatch.setattr(instance, "SCREENED", 1 << 14 if small else 0)
+    one, on = instance_of(name, dtype)
     eager = lowerings(one.kernel)[0]
     draw = random.Random(f"{name} {dtype}")
     outputs = one.eager(0, eager, on)
@@ -73,7 +73,7 @@ def test_of_many_wrong_elements_a_few_tell(name: str, monkeypatch: pytest.Monkey
     """Otherwise each of a thousand would go through multiprecision, in every call: 26 s instead of 6 for the calls of a
     `rms_norm` that computes in float32, and 175 s instead of 5 of an `int_mm` that keeps what it was given before.
     Where the few do not tell, as where something excuses them, all do."""
-    one, on = instance(name, "int8" if name == "int_mm" else "float64")
+    one, on = instance_of(name, "int8" if name == "int_mm" else "float64")
     eager = lowerings(one.kernel)[0]
     outputs = one.eager(0, eager, on)
     assert outputs
@@ -84,7 +84,7 @@ def test_of_many_wrong_elements_a_few_tell(name: str, monkeypatch: pytest.Monkey
     whole = Judge.exactly
     monkeypatch.setattr(Judge, "exactly", lambda *given: asked.append(len(given[2])) or whole(*given))
     assert standing_of(term.judge, term.elements, y) == "exceeds-bound"
-    assert sum(asked) <= cases.TELLING < len(y)
+    assert sum(asked) <= instance.TELLING < len(y)
     monkeypatch.setattr(type(term.elements), "far", lambda self, y: torch.tensor([0]))
     y = right.reshape(-1).clone()
     y[3] = y[3] * 1.01 + 1
@@ -92,7 +92,7 @@ def test_of_many_wrong_elements_a_few_tell(name: str, monkeypatch: pytest.Monkey
 
 
 def test_an_element_that_is_not_a_number_is_doubted() -> None:
-    one, on = instance("softmax", "float64")
+    one, on = instance_of("softmax", "float64")
     eager = lowerings(one.kernel)[0]
     outputs = one.eager(0, eager, on)
     assert outputs
@@ -111,7 +111,7 @@ ZEROS = {
 
 @pytest.mark.parametrize("name", ZEROS)
 def test_the_sign_of_a_zero_counts_and_is_mostly_known_without_multiprecision(name: str) -> None:
-    one, on = instance(name, "float64")
+    one, on = instance_of(name, "float64")
     first, *others = one.problem.tensors
     row = torch.tensor(ZEROS[name], dtype=torch.float64)
     rows = torch.cat([row, torch.ones(one.problem.tensors[first].shape[1] - len(row), dtype=torch.float64)])
@@ -132,7 +132,7 @@ def test_the_sign_of_a_zero_counts_and_is_mostly_known_without_multiprecision(na
 
 def test_where_only_passing_is_asked_a_few_tell_that_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond one algorithm's bound: else all would go through multiprecision before the next algorithm is tried."""
-    one, on = instance("mm", "float64")
+    one, on = instance_of("mm", "float64")
     eager = lowerings(one.kernel)[0]
     outputs = one.eager(0, eager, on)
     assert outputs
@@ -145,7 +145,7 @@ def test_where_only_passing_is_asked_a_few_tell_that_it_does_not(monkeypatch: py
     for briefly in (True, False):
         asked.clear()
         assert standing_of(term.judge, term.elements.bounded(limit), y, briefly=briefly) == "suspect"
-        assert (sum(asked) <= cases.TELLING) == briefly
+        assert (sum(asked) <= instance.TELLING) == briefly
 
 
 def many(name: str, given: dict[str, str]) -> tuple[Instance, Target, torch.Tensor]:
@@ -165,7 +165,7 @@ def test_of_what_double_double_leaves_open_some_are_judged() -> None:
     one, on, right = many("rms_norm", {"shape": "3x2048", "recipe": "tiny,wide,random"})
     (term,) = terms(one, on, lowerings(one.kernel)[0], 0, "", right)[1].values()
     y = right.reshape(-1).clone()
-    assert len(term.elements.doubted(y)) <= cases.OF_CALLS
+    assert len(term.elements.doubted(y)) <= instance.OF_CALLS
     places = [int(k) for k in (y.abs() > 1e-3).nonzero()[:, 0][::700]]
     y[places] *= 1 + 1e-13
     assert set(places) <= set(term.elements.doubted(y).tolist())
@@ -200,9 +200,9 @@ def test_of_many_outputs_some_rows_are_judged_one_by_one(name: str, given: dict[
     one, on, right = many(name, given)
     (term,) = terms(one, on, lowerings(one.kernel)[0], 0, "", right)[1].values()
     y = right.reshape(-1)
-    assert len(y) > cases.SCREENED
-    drawn = one.source.drawn(cases.DRAWN)
-    assert len(drawn.unique()) == len(drawn) and 1000 < len(drawn) <= cases.DRAWN
+    assert len(y) > instance.SCREENED
+    drawn = one.source.drawn(instance.DRAWN)
+    assert len(drawn.unique()) == len(drawn) and 1000 < len(drawn) <= instance.DRAWN
     bound = term.elements.bounds.bound.reshape(-1)
     place = int(drawn[int(bound[drawn].argmax())])
     wrong = y.clone()
@@ -218,7 +218,7 @@ def test_where_only_passing_is_asked_of_tensors_too_a_few_tell_that_it_does_not(
 ) -> None:
     """A long product in float16 on a GPU is tried by a dozen algorithms, each of which took as long as the one that it
     keeps."""
-    one, on = instance(name, dtype)
+    one, on = instance_of(name, dtype)
     eager = lowerings(one.kernel)[0]
     outputs = one.eager(0, eager, on)
     assert outputs

@@ -36,7 +36,7 @@ from verify.lower import user
 from verify.processes import standby
 from verify.reports import store
 from verify.reports.schema import Report, Timing
-from verify.walk import cases, run
+from verify.walk import pointwise, run
 from verify.walk.cells import fill
 from verify.walk.merge import merged
 from verify.walk.plan import Selection, Task, by_case, jobs_of, planned
@@ -748,7 +748,7 @@ def test_a_gpu_without_room_for_a_context_is_told(monkeypatch: pytest.MonkeyPatc
     def given(*args: Any, **options: Any) -> Any:
         raise RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'")
 
-    monkeypatch.setattr(cases.Pointwise, "given", given)
+    monkeypatch.setattr(pointwise.Pointwise, "given", given)
     selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), ("out-of-place",), profile="quick")
     (cell,) = run.run(selection)["cells"]
     assert (cell["status"], cell["reason_kind"]) == ("error", "ended")

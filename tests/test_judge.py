@@ -35,7 +35,7 @@ from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.numbers.decide import Enclosure
 from verify.numbers.ulp import Verdict
-from verify.walk import cases
+from verify.walk import pointwise
 from verify.walk.cases import format_of, terms
 from verify.walk.instance import Instance
 from verify.walk.pointwise import Pointwise
@@ -507,7 +507,7 @@ def by_every_path(name: str, scalars: Mapping[str, float], dtype: str, size: int
     source = case.sources(0, "", y)["exact"]
     parts = (source.about, source.exact, source.inputs)  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "WORTH", 1)
+        patch.setattr(pointwise, "WORTH", 1)
         finer = judge.tally(source, y, given.eager, formulas, engine)
     return {
         "tensors": judge.tally(source, y, given.eager, formulas),
@@ -587,6 +587,6 @@ def test_a_class_swapped_in_the_fused_pass_is_seen(monkeypatch: pytest.MonkeyPat
         return swapped_judge
 
     monkeypatch.setattr(cpp, "compiled", wrong)
-    monkeypatch.setattr(cases, "_ENGINES", {})
+    monkeypatch.setattr(pointwise, "_ENGINES", {})
     with pytest.raises(AssertionError, match="tensors and C"):
         require_alike(by_every_path("add", {"alpha": 1.0}, "float32", 48, 0))

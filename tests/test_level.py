@@ -19,7 +19,7 @@ from verify.inputs.domains import CHUNK, Domain
 from verify.judge.element import Limits
 from verify.judge.exact import Exact
 from verify.judge.reduce import Reduced
-from verify.walk import cases
+from verify.walk import pointwise
 from verify.walk.pointwise import Pointwise
 
 SINGLE = FORMATS["float32"]
@@ -76,7 +76,7 @@ CHUNKS = (200, 0x429, 0x7F8, 0x42B, 0xC2D)
 
 @pytest.mark.parametrize("number", CHUNKS)
 def test_what_levels_say_is_what_the_judge_finds(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "HOST_MOST", 1)
+    monkeypatch.setattr(pointwise, "HOST_MOST", 1)
     one = case()
     (x,) = one.given(number)
     y = torch.exp(x)

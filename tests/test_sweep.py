@@ -30,7 +30,7 @@ from verify.judge import tally
 from verify.numbers.decide import digest
 from verify.reports import store
 from verify.reports.schema import Report
-from verify.walk import cases, sweep
+from verify.walk import pointwise, sweep
 from verify.walk import walk as walking
 from verify.walk.cells import cells_of, part_of
 from verify.walk.merge import merged
@@ -55,7 +55,7 @@ OWN = replace(SWEEP, lowerings=(), functions={"mine": wrong})
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends.load("cpu"), "portion", SMALL)
     for name, value in (("CHUNK", SMALL), ("LEAST", SMALL), ("FEWEST", 1), ("HOST_MOST", 1)):
-        monkeypatch.setattr(cases, name, value)
+        monkeypatch.setattr(pointwise, name, value)
 
 
 def plain(cells: list[dict[str, Any]]) -> str:
@@ -158,10 +158,10 @@ def test_each_result_of_an_unsteady_lowering_is_judged() -> None:
 
 def test_ranges_are_neither_many_nor_small() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "LEAST", 1 << 24)
-        patch.setattr(cases, "FEWEST", 4)
+        patch.setattr(pointwise, "LEAST", 1 << 24)
+        patch.setattr(pointwise, "FEWEST", 4)
         for size, unit, count in ((32, 20, 256), (32, 28, 4), (48, 20, 256), (27, 20, 8), (21, 20, 1)):
-            found = cases.ranges_of(1 << 48, (1 << 48) + (1 << size), 1 << unit)
+            found = pointwise.ranges_of(1 << 48, (1 << 48) + (1 << size), 1 << unit)
             assert len(found) == count and all(a % (1 << unit) == 0 for a, _ in found)
             assert (found[0][0], found[-1][1]) == (1 << 48, (1 << 48) + (1 << size))
             assert all(a[1] == b[0] for a, b in itertools.pairwise(found))
@@ -196,7 +196,7 @@ def test_triples_are_judged_in_any_ranges() -> None:
     (one,) = jobs_of(TRIPLES, backends.load("cpu"))
     plan = planned([one], TRIPLES, 7, 100_000)
     domain, spans = plan.sweeps[0], [task.elements for task in plan.tasks if task.elements]
-    assert domain.size == 1 << 48 and len(spans) == cases.RANGES
+    assert domain.size == 1 << 48 and len(spans) == pointwise.RANGES
     assert spans[0].start == (1 << 48) // SMALL * 6 // 100_000 * SMALL
     assert all(a.stop == b.start for a, b in itertools.pairwise(spans))
     held: list[Any] = []
@@ -209,8 +209,10 @@ def test_triples_are_judged_in_any_ranges() -> None:
     assert cell["status"] == "passed" and cell["inputs"] == 4 * SMALL and 0.4 < cell["error"]["max_ulp"] <= 0.5001
     assert cell["worst"][0]["index"] in range(edges[0], edges[-1])
     y = torch.addcmul(*domain.span(edges[0], edges[-1], "cpu"), value=1.0)
-    index = edges[0] // cases.LONG_CHUNK
-    assert cell["chunks"] == [f"{digest(y.view(torch.int16), FORMATS['float16'], edges[0] % cases.LONG_CHUNK):016x}"]
+    index = edges[0] // pointwise.LONG_CHUNK
+    assert cell["chunks"] == [
+        f"{digest(y.view(torch.int16), FORMATS['float16'], edges[0] % pointwise.LONG_CHUNK):016x}"
+    ]
     assert sweep.tallies_of(part)["exact"].sums.keys() == {index}
 
 
@@ -290,10 +292,10 @@ def test_parts_of_other_files_are_not_joined(tmp_path: Path) -> None:
 SLOWED = """
 import time
 from verify import backends
-from verify.walk import cases, run
+from verify.walk import pointwise, run
 
-backends.load("cpu").portion = cases.CHUNK = cases.LEAST = {small}
-cases.FEWEST = cases.HOST_MOST = 1
+backends.load("cpu").portion = pointwise.CHUNK = pointwise.LEAST = {small}
+pointwise.FEWEST = pointwise.HOST_MOST = 1
 part_of = run.part_of
 
 def slowly(*given):

@@ -35,9 +35,10 @@ from verify.lower.lowerings import lowerings
 from verify.lower.pytorch import EAGER
 from verify.numbers.ball import Ball64
 from verify.numbers.decide import Enclosure
-from verify.walk import cases, run
+from verify.walk import cases, pointwise, run
 from verify.walk import walk as walk_
 from verify.walk.cells import cell_of, fill
+from verify.walk.instance import Instance
 from verify.walk.plan import Job, Selection
 from verify.walk.run import Broken
 from verify.walk.walk import walk
@@ -181,7 +182,7 @@ def test_an_entry_that_nothing_needs_is_an_error(monkeypatch: pytest.MonkeyPatch
 
 
 def cell_in(monkeypatch: pytest.MonkeyPatch, portion: int, call: Callable[..., Tensor]) -> dict[str, Any]:
-    monkeypatch.setattr(cases, "CHUNK", 8)
+    monkeypatch.setattr(pointwise, "CHUNK", 8)
     monkeypatch.setattr(backends.load("cpu"), "portion", portion)
     given = elements("addcmul", {"value": 0.3}, "float32", 96)
     found = cell("addcmul", {"value": 0.3}, "float32", given.keys, call)
@@ -243,13 +244,13 @@ def test_the_host_judges_few_elements_of_a_gpu(
 # ---------------------------------------------------------------- the checker is wrong
 
 
-def job_of(name: str, scalars: dict[str, float], dtype: str = "float32") -> tuple[cases.Pointwise, Job]:
+def job_of(name: str, scalars: dict[str, float], dtype: str = "float32") -> tuple[pointwise.Pointwise, Job]:
     given = elements(name, scalars, dtype, 300, wild=0)
     facts, cpu = given.facts, backends.load("cpu")
     listed = Domain("list", given.fmt, facts.tensors(scalars), patterns=tuple(given.keys))
     spelling = next(s for s, how in facts.spellings.items() if how.applies(scalars))
     job = Job(Target(facts, scalars, spelling, dtype, cpu), EAGER)
-    return cases.Pointwise(facts, scalars, dtype, cpu, listed), job
+    return pointwise.Pointwise(facts, scalars, dtype, cpu, listed), job
 
 
 @pytest.mark.parametrize("stage", ["tensors", "fused"])
@@ -551,17 +552,17 @@ def test_a_problem_does_not_outlive_its_instance(monkeypatch: pytest.MonkeyPatch
     for module in ("plan", "cells"):
         monkeypatch.setattr(f"verify.walk.{module}.lowerings", lambda facts: (REFERENCE,))
     facts = composite()
-    instance = cases.Instance(facts, facts.settings[0], {}, "float32", backends.load("cpu"), 0)
+    case = Instance(facts, facts.settings[0], {}, "float32", backends.load("cpu"), 0)
     target = Target(facts, {}, "plain", "float32", backends.load("cpu"))
     job = Job(target, REFERENCE, setting=facts.settings[0])
     importlib.import_module("torch._dynamo")  # its first import keeps the frames of whoever imports it
     gc.collect()
     gc.disable()
     try:
-        found, launched = walk(instance, job, None)
-        assert cell_of(instance, job, found[""], launched)["status"] == "passed"
-        held = [weakref.ref(t) for t in instance.problem.tensors.values()]
-        del instance, found, launched
+        found, launched = walk(case, job, None)
+        assert cell_of(case, job, found[""], launched)["status"] == "passed"
+        held = [weakref.ref(t) for t in case.problem.tensors.values()]
+        del case, found, launched
         assert not [ref for ref in held if ref() is not None]
     finally:
         gc.enable()
