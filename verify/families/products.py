@@ -1,7 +1,7 @@
-"""Matrix products: act(alpha s_i t_j (a b)_ij + beta bias_ij). Here are their shapes, layouts, data and settings.
+"""Matrix products: act(alpha s_i t_j (a b)_ij + beta bias_ij). Here is what one declares.
 
-A kernel is its facts and one call of `kernel`. Truth, bounds, lowerings and formulas live in the modules beside this
-one, which need torch. Data are integer functions of (seed, kind, index), as in `verify.inputs.draws`.
+A kernel is its facts and one call of `kernel`. Beside this module are its matrices (`products_data`) and problems
+(`products_settings`), and truth, bounds, lowerings and formulas, which need torch.
 """
 
 from __future__ import annotations
@@ -69,9 +69,6 @@ class Products:
     triton: str | None = None
     stub: str = ""
     scalars: tuple[tuple[Mapping[str, float], Mapping[str, str]], ...] = (({}, {}),)
-
-
-# ---------------------------------------------------------------- facts
 
 
 def _searched(facts: Products, problem: Problem, backend: Any, output: str, y: Tensor) -> Mapping[str, Any]:

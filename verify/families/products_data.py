@@ -1,4 +1,7 @@
-"""The matrices of products: a setting's shape, and the numbers and codes that they hold."""
+"""The matrices of products: a setting's shape, and the numbers and codes that they hold.
+
+These are integer functions of (seed, kind, index), as in `verify.inputs.draws`.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +75,6 @@ class Shape:
     @property
     def stack(self) -> tuple[int, ...]:
         return (self.batch,) if self.batch else ()
-
-
-# ---------------------------------------------------------------- data
 
 
 def _numbers(draw: Draw) -> Tensor:

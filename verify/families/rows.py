@@ -1,8 +1,8 @@
-"""Row kernels (sums, scans, softmax, norms): their shapes, layouts, recipes of data, settings and `--set`.
+"""Row kernels (sums, scans, softmax, norms): what one declares.
 
 A row kernel works on the slices of its first input along one dimension. It is an oracle, its algorithms and one call of
-`kernel`; truths, bounds and lowerings live in the modules beside this one, which need torch. Data are integer functions
-of (seed, recipe, index), as in `verify.inputs.draws`.
+`kernel`. Beside this module are its numbers (`rows_recipes`) and problems (`rows_settings`), and truths, bounds and
+lowerings, which need torch.
 """
 
 from __future__ import annotations

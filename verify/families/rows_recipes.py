@@ -1,4 +1,7 @@
-"""The numbers of row kernels: recipes by name, and the problems that consist of them."""
+"""The numbers of row kernels: recipes by name, and the problems that consist of them.
+
+A recipe is an integer function of (seed, recipe, index), as in `verify.inputs.draws`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Cases: what one walk judges. Inputs in portions, what is known about each element, and how far a lowering may be off.
 
-`Pointwise` is an elementwise kernel with its Python scalars on a domain; `Instance` one problem of a composite kernel.
-The walk (`verify.walk.walk`) knows them by `Case` alone.
+`verify.walk.pointwise.Pointwise` is an elementwise kernel with its Python scalars on a domain;
+`verify.walk.instance.Instance` one problem of a composite kernel. The walk (`verify.walk.walk`) knows them by `Case`
+alone.
 """
 
 from __future__ import annotations
