@@ -7,7 +7,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -1457,6 +1457,16 @@ def test_time_that_the_checker_takes_costs_no_call(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("verify.walk.called.time.thread_time", itertools.count(0, 100).__next__)
     (found,) = cells(monkeypatch, tmp_path, "right")
     assert (found["status"], found["calls"]["untried"]) == ("passed", []) and found["calls"]["made"] > 100
+
+
+def test_time_counts_where_a_lowering_of_this_process_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verify.walk.called.SECONDS", 0.0)
+
+    def made(work: Callable[[], object]) -> int:
+        return calls.tried(dict.fromkeys("abc", lambda: work() and None), str, torch.exp, lambda given: given)[0].made
+
+    assert made(lambda: sum(range(10**5))) == 3
+    assert made(lambda: launch_steady(torch.exp, [torch.ones(4)], backends.load("cpu"), "exp")) == 1
 
 
 @pytest.mark.parametrize(("fails", "kind", "events", "refused", "untried"), [

@@ -15,14 +15,14 @@ import torch
 from verify import backends
 from verify.lower.lowering import NotLowered, Target
 from verify.walk.arrangements import ARRANGEMENT, DRAWN, LATER, MANNERS
-from verify.workers.launch import UNDERWAY, LoweringError
+from verify.workers.launch import UNDERWAY, LoweringError, ran
 
 S = TypeVar("S")
 T = TypeVar("T")
 U = TypeVar("U", covariant=True)
-#: Of a processor, for the calls of a lowering in the process or thread that it runs in: all are made, or some are not,
-#: since each shape may be compiled anew. What the checker takes beside such a process, longer on a slow machine, and
-#: other work do not decide which are made, but for LONGEST, by the clock.
+#: Of a processor, that a lowering may take in its calls: all are made, or some are not, since each shape may be
+#: compiled anew. What the checker takes to judge them, longer on a slow machine, and other work do not decide which are
+#: made, but for LONGEST, by the clock.
 SECONDS, LONGEST = 20.0, 100.0
 #: torch's threads in their judgement: of small tensors more would wait for one another, where a core has other work.
 JUDGING = 1
@@ -136,7 +136,7 @@ def _tried(
     sift: Callable[[dict[str, S]], dict[str, T]],
 ) -> tuple[Called, dict[str, T]]:  # fmt: skip
     found, given, refused = Called(), dict[str, S](), dict[str, str]()
-    spent = getattr(lowering, "spent", time.thread_time)  # torch's other threads wait more than they work
+    spent = getattr(lowering, "spent", ran)
     began, before, names = time.monotonic(), spent(), list(calls)
     made = 0
 

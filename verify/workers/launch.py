@@ -44,6 +44,7 @@ _ORDER = (0, 1, 1, 0, 1, 0, 0, 1)
 # under AVX2 would take what an earlier one compiled for AVX-512, and report it as AVX2's.
 torch.compiler.config.cache_key_tag += f" ATEN_CPU_CAPABILITY {torch.backends.cpu.get_cpu_capability()}"
 
+_ran = 0.0  # see `ran`
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -364,13 +365,23 @@ def place_of(t: Tensor) -> tuple[Any, ...]:
 
 def _timed(call: Callable[..., Any], arguments: Sequence[Any], backend: Backend, name: str) -> tuple[Any, float]:
     """What the call returns, and the seconds from its start to synchronized completion."""
+    global _ran
     backend.synchronize()
-    start = time.perf_counter()
-    with _raising(name, arguments), backends.sharing(backends.threads(), backends.threads()):
-        with torch.no_grad():
-            returned = call(*arguments)
-        backend.synchronize()
+    start, before = time.perf_counter(), time.thread_time()
+    try:
+        with _raising(name, arguments), backends.sharing(backends.threads(), backends.threads()):
+            with torch.no_grad():
+                returned = call(*arguments)
+            backend.synchronize()
+    finally:
+        _ran += time.thread_time() - before
     return returned, time.perf_counter() - start
+
+
+def ran() -> float:
+    """Seconds of a processor that launches in this process have taken so far, in the threads that made them: torch's
+    other threads wait more than they work."""
+    return _ran
 
 
 @contextmanager
