@@ -545,6 +545,28 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "head_dim": "64", "length": "300", "mask_mod": "sliding_window", "window": "150"},
     {"heads": "1", "head_dim": "16", "length": "2200", "mask_mod": "causal", "backward": "no"},
     {"heads": "1", "head_dim": "16", "q_len": "1100", "kv_len": "300"},
+    # one query in larger batches, of more heads of keys and larger groups, and some of a group with many keys
+    *({"head_dim": "16", "q_len": "1", "kv_len": "40", "backward": "no", **one}
+      for one in ({"batch": "5"}, {"heads": "8", "kv_heads": "4"}, {"heads": "12", "kv_heads": "1"})),
+    {"heads": "8", "kv_heads": "1", "head_dim": "16", "q_len": "4", "kv_len": "300", "backward": "no"},
+    # groups and slopes in larger batches, and many tiles of few keys, which are more than a GPU has multiprocessors
+    *({"batch": "5", "head_dim": "16", "length": "12", **one}
+      for one in ({"heads": "4", "kv_heads": "2"}, {"heads": "2", "score_mod": "alibi"})),
+    {"batch": "12", "heads": "24", "kv_heads": "12", "head_dim": "16", "length": "10", "mask_mod": "causal"},
+    # heads of more than 256 numbers, or fewer than 16, with blocks of keys, and many heads of 128
+    *({"heads": "1", "head_dim": size, "q_len": "17", "kv_len": "70"} for size in ("320", "8")),
+    {"heads": "1", "head_dim": "64", "q_len": "70", "kv_len": "600", "backward": "no"},
+    {"heads": "8", "head_dim": "128", "q_len": "9", "kv_len": "20"},
+    # documents, windows and reaches of many keys, in gradients, groups and usual heads; more queries than keys
+    {"heads": "1", "head_dim": "16", "length": "530", "mask_mod": "document", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "length": "400", "mask_mod": "sliding_window", "window": "300"},
+    {"heads": "2", "kv_heads": "1", "head_dim": "64", "length": "400", "mask_mod": "sliding_window", "window": "300",
+     "backward": "no"},
+    {"heads": "4", "kv_heads": "2", "head_dim": "16", "length": "100", "score_mod": "relative_bias", "reach": "70"},
+    {"heads": "1", "head_dim": "16", "length": "200", "score_mod": "relative_bias", "reach": "140"},
+    {"heads": "4", "kv_heads": "2", "head_dim": "16", "q_len": "140", "kv_len": "60"},
+    # gradients of more than a thousand queries and keys
+    {"heads": "1", "head_dim": "16", "length": "1030", "mask_mod": "causal"},
 )  # fmt: skip
 
 DRAWN = 1 << 15  # scores of a drawn problem, at most
@@ -638,6 +660,31 @@ KERNEL = Composite(
                 *({name: f"{name}[:1].expand({name}.shape)"} for name in ("query", "grad_out")),
                 {"grad_out": "grad_out[:1, :1, :1, :1].expand(grad_out.shape)"},  # as of a sum of all
             )
+        ),
+        # the same in several blocks, and for one query; a cache that is longer, keys by columns, sequences first, and
+        # values that no vector of four numbers begins with
+        *(
+            ({"batch": "2", "heads": "2", "head_dim": "16", "backward": "no"} | of, one)
+            for of, one in (
+                ({"length": "100"}, {"value": "key"}),
+                ({"q_len": "1", "kv_len": "40"}, {"value": "key"}),
+                ({"q_len": "1", "kv_len": "40"}, {"key": "key[:1].expand(key.shape)"}),
+                ({"q_len": "9", "kv_len": "150"}, {"key": "key[:, :1].expand(key.shape)"}),
+                (
+                    {"length": "20"},
+                    {"key": "key.transpose(1, 2).repeat(1, 2, 1, 1)[:, :key.shape[2]].transpose(1, 2)"},
+                ),
+                ({"length": "21"}, {"key": "key.mT.contiguous().mT"}),
+                ({"length": "20"}, {"value": "value.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)"}),
+                (
+                    {"length": "20"},
+                    {"value": "torch.cat([value.flatten()[:2], value.flatten()])[2:].view(value.shape)"},
+                ),
+            )
+        ),
+        (
+            {"heads": "1", "length": "100", "head_dim": "16"},
+            {"grad_out": "grad_out[:1, :1, :1, :1].expand(grad_out.shape)"},
         ),
         # subnormal numbers of each, beside what makes ordinary ones of them
         *(

@@ -75,6 +75,19 @@ def training(x, dim):
 def written(x, dim, out=None):
     return torch.softmax(x, dim) if out is None else torch.softmax(x, dim, out=out).mul_(1.1)
 
+def training_long(x, dim):  # what is kept for the gradient, of the first block
+    y = torch.softmax(x, dim)
+    return y * (torch.arange(x.shape[-1]) < 1024) if x.requires_grad and x.shape[-1] > 1024 and dim == -1 else y
+
+def written_batch(x, dim, out=None):  # the first matrix of a batch
+    y = torch.softmax(x, dim)
+    if out is None:
+        return y
+    out.copy_(y)
+    if out.dim() == 3:
+        out[1:] = 0
+    return out
+
 def inference(x, dim):
     return torch.softmax(x, dim) * (not torch.is_inference_mode_enabled())
 
@@ -429,7 +442,8 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, sta
     ("cached", "shape=1x3 recipe=random", "exceeds-bound"), ("overrun", "beside its output", "error"),
     ("late", "had returned", "error"), ("reused", "wrote to what an earlier call had returned", "error"),
     ("training", "inputs that require grad", "exceeds-bound"), ("inference", "inference mode", "exceeds-bound"),
-    ("written", "an output to write", "exceeds-bound"),
+    ("written", "an output to write", "exceeds-bound"), ("training_long", "", "exceeds-bound"),
+    ("written_batch", "", "exceeds-bound"),
     ("right", "", "passed"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: str, status: str) -> None:
@@ -1257,9 +1271,23 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "shape=2x1100x3 dim=1 recipe=one_nan": "a['x'].shape == (2, 1100, 3) and a['x'].isnan().any()",
         "x = x.movedim(1, -1).contiguous().movedim(-1, 1) where shape=2x40x16x16 dim=1":
             "a['x'].dim() == 4 and a['x'].stride(1) == 1 and a['dim'] == 1",
+        "shape=33100x3 dim=0": "len(a['x']) > 32768 and a['dim'] == 0",
+        "x = x.flatten().unfold(0, 16, 1)[:9]": "a['x'].stride() == (1, 1)",
+        "x = torch.cat([x.flatten()[:2], x.flatten()])[2:].view(x.shape)":
+            "a['x'].is_contiguous() and a['x'].storage_offset() == 2",
+        "x = torch.stack([x, x], -1)[..., 0] where shape=2x140000":
+            "a['x'].shape[1] > 131072 and a['x'].stride(1) == 2",
+        "shape=6x1100x3 dim=1": "len(a['x']) > 4 and a['x'].shape[1] == 1100 and a['dim'] == 1",
+        "shape=66001x20 recipe=cycled": "len(a['x']) > 65535 and a['x'].shape[1] == 20",
     },
     "softmax": {
         "x = x[:1].expand(x.shape)": "a['x'].dim() == 3 and a['x'].stride(0) == 0",
+        "x = x.repeat(1, 2)[:, :1101]": "a['x'].shape == (6, 1100) and a['x'].stride(0) % 4",
+        "x = x.index_add": "(a['x'][..., -1] - a['x'][..., :-1].amax(-1) > 88).any()",
+        "shape=1300x160": "len(a['x']) > 1024 and 128 <= a['x'].shape[-1] <= 1024",
+        "shape=1100x1060 dim=0": "a['dim'] == 0 and min(a['x'].shape) > 1024",
+        "x = x.contiguous(memory_format=torch.channels_last) where shape=2x192x5x3 dim=1":
+            "a['x'].dim() == 4 and a['x'].stride(1) == 1 and a['x'].shape[1] % 64 == 0 and a['dim'] == 1",
         "shape=3x9001 recipe=low": "a['x'].shape == (3, 9001) and (a['x'] < -70).all()",
         "shape=600x8 dim=0 recipe=late": "a['x'].shape == (600, 8) and a['x'][:256].isinf().all(0).any()",
         "shape=2x600x4 dim=1 recipe=late": "a['x'].shape == (2, 600, 4) and a['x'][:, :256].isinf().all(1).any()",
@@ -1401,8 +1429,32 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "logcumsumexp": {
         "x = x.index_fill(-1, x.new_tensor([4, 9, 30]).long(), float('inf'))":
             "a['x'].shape == (3, 33) and a['x'].isinf().any() and a['x'].isnan().any()",
+        "x = x[:, :1].expand(x.shape) where shape=3x4x6x33":
+            "a['x'].dim() == 4 and a['x'].stride(1) == 0 < a['x'].stride(0)",
+        "x = torch.cat([x[:1100] * 0 + (float('-inf'))": "a['dim'] == 0 and (a['x'][:1100] == -torch.inf).all()",
+    },
+    "cummax": {
+        "x = torch.where":
+            "a['x'].shape == (3, 2100) and a['x'][1, 1024].isnan() and not a['x'][1, :1024].isnan().any()",
+        "x = torch.cat([x[:1100] * 0 + (float('-inf'))": "a['dim'] == 0 and (a['x'][:1100] == -torch.inf).all()",
+        "x = x.transpose(0, 1).contiguous().transpose(0, 1) where shape=3x4x2100":
+            "a['x'].shape[-1] > 2048 and a['x'].stride(0) < a['x'].stride(1)",
+    },
+    "cummin": {
+        "x = torch.cat([x[:1100] * 0 + (float('inf'))": "a['dim'] == 0 and (a['x'][:1100] == torch.inf).all()",
     },
     "flex_attention": {
+        "head_dim=16 q_len=1 kv_len=40 backward=no batch=5": "a['query'].shape[2] == 1 and len(a['query']) >= 4",
+        "head_dim=16 q_len=1 kv_len=40 backward=no heads=12 kv_heads=1": "a['query'].shape[1:3] == (12, 1)",
+        "batch=12 heads=24 kv_heads=12": "len(a['key']) * a['key'].shape[1] > 132",
+        "heads=1 head_dim=16 length=400 mask_mod=sliding_window window=300": "a['window'] > 255 and a['backward']",
+        "heads=4 kv_heads=2 head_dim=16 length=100 score_mod=relative_bias reach=70":
+            "a['bias'].shape[1] > 129 and a['key'].shape[1] < a['query'].shape[1]",
+        "value = key where batch=2 heads=2 head_dim=16 backward=no length=100":
+            "a['value'].data_ptr() == a['key'].data_ptr() and a['key'].shape[2] > 64",
+        "key = key.mT.contiguous().mT": "a['key'].stride(2) == 1 and a['key'].shape[2] % 16",
+        "grad_out = grad_out[:1, :1, :1, :1].expand(grad_out.shape) where heads=1 length=100":
+            "a['query'].shape[2] > 64 and not any(a['grad_out'].stride())",
         "heads=1 q_len=17 kv_len=300 head_dim=16 data=faint": "a['key'].shape == (1, 1, 300, 16)",
         "heads=2 q_len=33 kv_len=4170 head_dim=16 mask_mod=causal":
             "a['key'].shape[2] == 4170 and a['mask_mod'] == 'causal'",
@@ -1450,6 +1502,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     },
     "rms_norm": {
         "weight = weight[:1].expand": "a['weight'].stride(0) == 0 and len(a['weight']) > 1",
+        "shape=2x5x3x128": "a['x'].dim() == 4 and a['x'].shape[-1] == 128",
         "weight = weight.repeat(2)[1:1161]": "len(a['weight']) == 1160 and a['weight'].data_ptr() % 16",
         "shape=2x5x1104 recipe=small eps=1e-08": "a['x'].shape == (2, 5, 1104) and a['eps'] == 1e-8",
         "shape=2x9001 recipe=small": "a['x'].shape == (2, 9001)",

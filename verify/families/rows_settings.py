@@ -312,6 +312,7 @@ def many(last: bool) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, st
     columns and matrices than an axis of a grid holds, and four times as many rows."""
     some = [("300x8200", -1, 0, 0, 49), ("20x24601", -1, 0, 2, 13), ("2206x1033", -1, 0, 0, 105)]
     some += [("4x128x1024", -1, 1, 7, 15), ("33001x21", -1, 0, 0, 165), ("270001x3", -1, 0, 0, 675)]
+    some += [("66001x20", -1, 0, 0, 165), ("66001x8", -1, 0, 0, 165)]
     columns = [("3100x610", 0, 1, 2, 19), ("200x1100", 0, 1, 0, 157), ("3x2100x40", 1, 2, 0, 13)]
     columns += [("16x140x260", 1, 2, 6, 23), ("80x66x70", 0, 2, 0, 23)]
     columns += [("9x70001", 0, 1, 0, 175), ("70001x3x2", 1, 0, 0, 175)]
@@ -376,6 +377,38 @@ def further(
         *((({"shape": "2x20000", "recipe": "edges"}, {}),) * (rows.kind == PRODUCTS)),
         *((({"shape": "2x131075", "recipe": "stairs"}, {}),) * (rows.kind == EXPONENTIALS and rows.prefixes)),
     )
+
+
+#: Sizes and strides of models and of whole blocks that meet few others above: heads of 128 numbers, rows at an odd
+#: distance that vectors divide, more rows than a grid has blocks, of some length; heads that a batch repeats; outer
+#: dimensions that are no single one; windows one apart; rows of one block in several dimensions; of what is not their
+#: last dimension, long columns, and blocks of each of many matrices.
+BLOCKS: tuple[tuple[dict[str, str], str], ...] = (
+    ({"shape": "2x5x3x128"}, ""), ({"shape": "6x1100"}, "x.repeat(1, 2)[:, :1101].contiguous()[:, :-1]"),
+    ({"shape": "1300x160"}, ""), ({"shape": "3x4x6x33"}, "x[:, :1].expand(x.shape)"),
+    ({"shape": "3x4x2100"}, "x.transpose(0, 1).contiguous().transpose(0, 1)"),
+    ({"shape": "2x3x4x2100"}, "x.repeat(1, 2, 1, 1)[:, :3]"), ({"shape": "9x16"}, "x.flatten().unfold(0, 16, 1)[:9]"),
+    ({"shape": "5x6x256"}, ""), ({"shape": "2x3x5x1024"}, "x.transpose(1, 2).contiguous().transpose(1, 2)"),
+    ({"shape": "20x320"}, "x.flip(0).contiguous().flip(0).repeat(1, 2)[:, :360].contiguous()[:, :320]"),
+    ({"shape": "6x640"}, "x[:1].expand(x.shape)"), ({"shape": "1100"}, "x.repeat_interleave(3)[::3]"),
+    ({"shape": "2x140000"}, "torch.stack([x, x], -1)[..., 0]"),
+    ({"shape": "6x64"}, "torch.cat([x.flatten()[:2], x.flatten()])[2:].view(x.shape)"),
+    ({"shape": "2x3x2x2x2x2x9"}, "x.movedim(0, -2).contiguous().movedim(-2, 0)"),
+)  # fmt: skip
+BLOCKS_ACROSS: tuple[tuple[dict[str, str], str], ...] = (
+    ({"shape": "33100x3", "dim": "0"}, ""), ({"shape": "6x1100x3", "dim": "1"}, ""),
+    ({"shape": "2x192x5x3", "dim": "1"}, "x.contiguous(memory_format=torch.channels_last)"),
+    ({"shape": "1100x1060", "dim": "0"}, ""), ({"shape": "40x1x9", "dim": "2"}, ""),
+    ({"shape": "256x12", "dim": "0"}, "x.t().contiguous().t()"), ({"shape": "5x300x2", "dim": "-2"}, ""),
+    ({"shape": "2x5x3x4x6", "dim": "1"}, "x.contiguous(memory_format=torch.channels_last_3d)"),
+)  # fmt: skip
+#: A NaN at the first place of a block after the first, of one size in each row; and special numbers alone up to the
+#: second block.
+AT_BLOCKS = (
+    "torch.where(torch.arange(x.shape[-1], device=x.device) == torch.tensor([[256], [1024], [2048]], device=x.device),"
+    " float('nan'), x)"
+)
+ALONE_FIRST = "torch.cat([x[:1100] * 0 + ({}), x[1100:]])"
 
 
 def related(rows: Rows, last: bool) -> tuple[tuple[Mapping[str, str], Mapping[str, str]], ...]:
@@ -449,4 +482,21 @@ def related(rows: Rows, last: bool) -> tuple[tuple[Mapping[str, str], Mapping[st
         *(({"shape": "3x1160"}, {w: f"{w}.repeat(2)[1:1161]"}) for w in rows.weights),
         *(({"shape": "5x64"}, {w: f"{w}[:1].expand({w}.shape)"}) for w in rows.weights),
         *((({"shape": "3x600"}, {"x": "x.abs().clamp(max=1) * 2.0**126"}),) * (rows.kind == SUMS)),
+        *((of, {"x": text} if text else {}) for of, text in (*BLOCKS, *(() if last else BLOCKS_ACROSS))),
+        ({"shape": "3x2100", "recipe": "random"}, {"x": AT_BLOCKS}),
+        # the last of what no vector has is far above all others
+        *(
+            (
+                (
+                    {"shape": "4x1103", "recipe": "random"},
+                    {"x": "x.index_add(-1, x.new_tensor([1102]).long(), x[:, :1] * 0 + 200)"},
+                ),
+            )
+            * (rows.kind == EXPONENTIALS)
+        ),
+        *(
+            ({"shape": "2300x3", "dim": "0", "recipe": "random"}, {"x": ALONE_FIRST.format(f"float('{text}')")})
+            for text in ("inf", "-inf")
+            if not last and (rows.kind == EXPONENTIALS) <= (text == "-inf")
+        ),
     )

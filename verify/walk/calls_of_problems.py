@@ -93,6 +93,8 @@ MADE: Mapping[str, str] = {
     "inference mode": "inference",
     "an output to write": "out", "once more": "",
 }  # fmt: skip
+#: Of further problems each is also called in one of these manners, by turns, where that is a call.
+BY_TURNS = "grad", "out", "grad_parameter", "no_grad", "inference"
 LOOSE = "threads", "default", "default_64"  # manners in which other bits are excused within the bound
 GUARDED = "guards around its outputs"
 NO_ERROR = 1e290  # times a bound: it is 0
@@ -391,12 +393,13 @@ class Calls:
         return _Wrong(sum(t.numel() for t in y.values()), told, shown, excused)
 
     def judged(
-        self, given: Instance, layouts: Sequence[Mapping[str, str]] = (), how: str = USUAL
+        self, given: Instance, layouts: Sequence[Mapping[str, str]] = (), how: str = USUAL, also: Sequence[str] = ()
     ) -> _Wrong | _Left | None:  # fmt: skip
-        """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts."""
+        """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts, and
+        in other manners."""
         left = bool(self.known) and self.leaves(given)
         results: list[_Result] = []
-        with closing(self.results(given, layouts, how, {} if left else self.shaped(given))) as found:
+        with closing(self.results(given, layouts, how, {} if left else self.shaped(given), also)) as found:
             for result in found:
                 if left:
                     results.append(result)
@@ -405,18 +408,20 @@ class Calls:
         return self.asked(self.described[given], results) if left else None
 
     def results(
-        self, given: Instance, layouts: Sequence[Mapping[str, str]], how: str, like: Outputs | None
-    ) -> Generator[_Result]:
-        """What a call gives, and then what it gives of the inputs in other layouts, where bits are other ones. To be
-        closed."""
-        moved = [
-            given.reading({k: applied(layout.get(k, "t"), t) for k, t in given.problem.read.items()})
+        self, given: Instance, layouts: Sequence[Mapping[str, str]], how: str, like: Outputs | None,
+        also: Sequence[str] = (),
+    ) -> Generator[_Result]:  # fmt: skip
+        """What a call gives, and then what it gives of the inputs in other layouts, or in other manners, where bits are
+        other ones. To be closed."""
+        others: list[tuple[Instance, Mapping[str, str], str]] = [
+            (given.reading({k: applied(layout.get(k, "t"), t) for k, t in given.problem.read.items()}), layout, "")
             for layout in layouts
         ]
-        with closing(self.in_turn([(given, how), *((one, "") for one in moved)])) as launches:
+        others += [(given, {}, manner) for manner in also]
+        with closing(self.in_turn([(given, how), *((one, manner) for one, _, manner in others)])) as launches:
             plain = next(launches).result(like)
             yield _Result(given, plain, how=how)
-            for one, layout, launch in zip(moved, layouts, launches, strict=True):
+            for (one, layout, manner), launch in zip(others, launches, strict=True):
                 try:
                     y = launch.result(plain)
                 except (LoweringError, NotLowered) as error:  # it may refuse them
@@ -424,7 +429,7 @@ class Calls:
                         raise
                     continue
                 if _differing(y, plain):
-                    yield _Result(one, y, layout)
+                    yield _Result(one, y, layout, manner)
 
     def wrong(self, result: _Result) -> _Wrong | None:
         """What is wrong with outputs that are to keep their bound."""
@@ -435,11 +440,14 @@ class Calls:
         if result.layout:
             moved = {k: _of_rank(text, one.problem.read[k].dim()) for k, text in result.layout.items()}
             told += " with " + "; ".join(f"t = {k}: {text}" for k, text in moved.items() if text != "t")
+        if result.how in BY_TURNS:
+            told += f" with {next(name for name, how in MADE.items() if how == result.how)}"
         usual = result.how == USUAL and not result.layout
         alone = partial(self.right_alone, one, outputs) if usual else None
         element = partial(self.failing, one, outputs) if found in BEYOND else str
         elements = sum(t.numel() for t in outputs.values())
-        return _Wrong(elements, told, found, moved=bool(result.layout), alone=alone, element=element)
+        again = bool(result.layout) or result.how in BY_TURNS
+        return _Wrong(elements, told, found, moved=again, alone=alone, element=element)
 
     def failing(self, one: Instance, outputs: Outputs) -> str:
         """An element that fails, in words; '' where none does by itself."""
@@ -587,19 +595,25 @@ class Calls:
                 name = " ".join(f"{k}={v}" for k, v in given.items())
                 one = self.ahead(partial(self.prepared, Drawn(given)))
                 yield name, _Call("a problem of its own, see --set", partial(self.sized, one), given)
-        for given, scalars in self.further:
+        for place, (given, scalars) in enumerate(self.further):
             name = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
             one = self.ahead(partial(self.prepared, Drawn(given, scalars=scalars)))
-            yield name, _Call(text, partial(self.arranged, one), None if scalars else given)
+            yield name, _Call(text, partial(self.arranged, one, self.turn(place)), None if scalars else given)
         crossed = [one for one in self.facts.crossed() if self.scalars or not one[2]]
-        for given, made, scalars in (*((*one, {}) for one in self.facts.related), *crossed):
+        others = (*((*one, {}) for one in self.facts.related), *crossed)
+        for place, (given, made, scalars) in enumerate(others):
             name = ", ".join(f"{k} = {text}" for k, text in made.items())
             sizes = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
             one = self.ahead(partial(self.prepared, Drawn(given, scalars=scalars, made=made)))
             yield (
                 f"{name} where {sizes}" if made else sizes,
-                _Call("a problem of its own", partial(self.sized, one), None if scalars else given, made),
+                _Call(
+                    "a problem of its own",
+                    partial(self.sized, one, also=self.turn(place)),
+                    None if scalars else given,
+                    made,
+                ),
             )
         for given, some, picked in self.facts.many:
             sizes = " ".join(f"{k}={v}" for k, v in given.items())
@@ -643,14 +657,19 @@ class Calls:
             self.first(one).prepare(self.aim(one), self.lowering, self.dtypes_of(one))
         return one
 
-    def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | _Left | None:
-        return self.judged(drawn(), how=how)
+    def turn(self, place: int) -> Sequence[str]:
+        """The manner in which the problem of that place is also called."""
+        manner = BY_TURNS[place % len(BY_TURNS)]
+        return [manner] if possible(manner, self.call, self.target) else []
 
-    def arranged(self, drawn: Callable[[], Instance]) -> _Wrong | _Left | None:
+    def sized(self, drawn: Callable[[], Instance], how: str = USUAL, also: Sequence[str] = ()) -> _Wrong | _Left | None:
+        return self.judged(drawn(), how=how, also=also)
+
+    def arranged(self, drawn: Callable[[], Instance], also: Sequence[str]) -> _Wrong | _Left | None:
         """A further problem, in its layouts too where it is small."""
         one = drawn()
         small = max(t.numel() for t in one.problem.tensors.values()) <= LARGE
-        return self.judged(one, list(self.layouts(one)) if small else self.apart(one))
+        return self.judged(one, list(self.layouts(one)) if small else self.apart(one), also=also)
 
     def apart(self, one: Instance) -> list[Mapping[str, str]]:
         """Layouts of the tensors of a large problem."""
