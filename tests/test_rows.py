@@ -31,6 +31,7 @@ from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.numbers.arrays import ExactRow
 from verify.numbers.orders import Order
+from verify.walk.arrangements import applied_to
 
 pytestmark = pytest.mark.part(2)
 
@@ -464,3 +465,18 @@ def test_rms_norm_in_another_form_is_suspect_and_passes_once_declared(
     assert declared["status"] == "passed", declared["reason"]
     found = filled(facts("rms_norm"), of, dtype, replace(planted.lowering(wrong), order=order))
     assert found["status"] == "exceeds-bound", found["reason"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_are_made_of_others_in_every_dtype(name: str, dtype: str) -> None:
+    """A place was a number of the dtype, of which bfloat16 has few."""
+    facts = kernel.load(name)
+    assert isinstance(facts, Composite)
+    for sizes, made in facts.related:
+        shape = [int(n) for n in sizes["shape"].split("x")]
+        tensors = {w: torch.ones(shape[-1], dtype=getattr(torch, dtype)) for w in facts.inputs[1:]}
+        tensors["x"] = torch.ones(shape, dtype=getattr(torch, dtype))
+        for k, text in made.items():
+            found = applied_to(text, k, tensors)
+            assert (found.shape, found.dtype) == (tensors[k].shape, tensors[k].dtype), text

@@ -489,7 +489,7 @@ def related(rows: Rows, last: bool) -> tuple[tuple[Mapping[str, str], Mapping[st
             (
                 (
                     {"shape": "4x1103", "recipe": "random"},
-                    {"x": "x.index_add(-1, x.new_tensor([1102]).long(), x[:, :1] * 0 + 200)"},
+                    {"x": "x.index_add(-1, torch.tensor([1102], device=x.device), x[:, :1] * 0 + 200)"},
                 ),
             )
             * (rows.kind == EXPONENTIALS)
