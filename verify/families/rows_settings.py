@@ -389,7 +389,7 @@ BLOCKS: tuple[tuple[dict[str, str], str], ...] = (
     ({"shape": "3x4x2100"}, "x.transpose(0, 1).contiguous().transpose(0, 1)"),
     ({"shape": "2x3x4x2100"}, "x.repeat(1, 2, 1, 1)[:, :3]"), ({"shape": "9x16"}, "x.flatten().unfold(0, 16, 1)[:9]"),
     ({"shape": "5x6x256"}, ""), ({"shape": "2x3x5x1024"}, "x.transpose(1, 2).contiguous().transpose(1, 2)"),
-    ({"shape": "20x320"}, "x.flip(0).contiguous().flip(0).repeat(1, 2)[:, :360].contiguous()[:, :320]"),
+    ({"shape": "20x320"}, "x.repeat(1, 2)[:, :360].contiguous()[:, :320]"),
     ({"shape": "6x640"}, "x[:1].expand(x.shape)"), ({"shape": "1100"}, "x.repeat_interleave(3)[::3]"),
     ({"shape": "2x140000"}, "torch.stack([x, x], -1)[..., 0]"),
     ({"shape": "6x64"}, "torch.cat([x.flatten()[:2], x.flatten()])[2:].view(x.shape)"),
